@@ -1,0 +1,51 @@
+# Every target sets up what it needs, in a .venv beside this file.
+SHELL := bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PROTOS := $(wildcard src/elastane/rpc/protos/*.proto)
+
+.PHONY: setup demo test lint bench docs protos lock help
+
+help:  ## Show the targets.
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1	/' | expand -t 16
+
+setup: $(VENV)/.ready  ## Make the development environment.
+
+$(VENV)/.ready: requirements-dev.lock pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --requirement requirements-dev.lock
+	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
+	touch $@
+
+demo: setup  ## Run a job, kill and drain workers in the middle, and show what happened.
+	$(BIN)/python examples/demo.py
+
+test: setup  ## Run all tests, with coverage.
+	$(BIN)/pytest --cov --cov-report=term
+
+lint: setup  ## Check style, types, layers, generated files and docs.
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+	$(MAKE) --no-print-directory protos OUT=build/protos
+	for file in $$(cd build/protos && find . -type f); do cmp build/protos/$$file src/$$file; done
+	$(MAKE) --no-print-directory docs
+
+docs: setup  ## Build the documentation into docs/_build.
+	$(BIN)/sphinx-build -q -W -b html docs docs/_build
+
+bench: setup  ## Measure; see benchmarks/.
+	$(BIN)/python benchmarks/tasks.py
+
+protos: setup  ## Generate the messages from the .proto files.
+	mkdir -p $(or $(OUT),src)
+	$(BIN)/python -m grpc_tools.protoc -Isrc --python_out=$(or $(OUT),src) --pyi_out=$(or $(OUT),src) $(PROTOS)
+
+lock:  ## Pin the development environment anew.
+	rm -rf build/lock && $(PYTHON) -m venv build/lock
+	build/lock/bin/pip install --quiet torch==2.13.0 editables hatchling
+	build/lock/bin/pip install --quiet --no-build-isolation '.[dev]'
+	{ echo '# The development environment, pinned by `make lock`.'; \
+	  build/lock/bin/pip freeze --exclude elastane | sed 's/+cpu//'; } > requirements-dev.lock

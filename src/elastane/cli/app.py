@@ -1,0 +1,231 @@
+"""The `elastane` command."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from elastane import __version__
+from elastane.cli.client import ControlClient, last_status, status_dict
+from elastane.cli.view import status_report
+from elastane.model.errors import ElastaneError, InvalidInput, InvalidJobSpec, MasterUnreachable
+from elastane.model.job_spec import Critical, load_job
+from elastane.platform.local.registry import JobFolder
+from elastane.rpc.protos import control_pb2 as pb
+
+app = typer.Typer(
+    help="Elastic training: workers join, leave and crash while the steps go on.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="The job's name; `elastane jobs` lists them.")]
+NodeArgument = Annotated[str, typer.Argument(metavar="NODE", help="A node's name, such as worker-0.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+
+
+def main() -> None:
+    """Run the command; an error that elastane knows is one line, not a traceback."""
+    try:
+        app()
+    except InvalidJobSpec as error:
+        for problem in error.problems:
+            print(f"error: {problem}", file=sys.stderr)
+        sys.exit(2)
+    except ElastaneError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2 if isinstance(error, InvalidInput) else 1)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    del version  # Typer calls `_version` for it.
+
+
+@app.command(context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True})
+def run(
+    script: Annotated[str, typer.Argument(help="The training script, or with -m a module.")],
+    arguments: Annotated[list[str] | None, typer.Argument(metavar="[ARGS]...", help="Arguments of the script.")] = None,
+    workers: Annotated[
+        str, typer.Option(help="How many workers: 3, or 2:4 for two to four, starting with two.", metavar="N|MIN:MAX")
+    ] = "1",
+    module: Annotated[bool, typer.Option("-m", help="SCRIPT is a module, as with python -m.")] = False,
+    name: Annotated[str | None, typer.Option(help="The job's name; by default made of the script's.")] = None,
+    restarts: Annotated[int, typer.Option(help="How often each worker is relaunched after it failed.")] = 3,
+    critical: Annotated[
+        Critical, typer.Option(help="Which workers end the job when they are lost for good.")
+    ] = Critical.NONE,
+    cpu: Annotated[float | None, typer.Option(help="Cores for each worker; a fraction is rounded up.")] = None,
+    memory: Annotated[str | None, typer.Option(help="Memory for each worker, such as 2Gi; 512 means MiB.")] = None,
+    heartbeat_timeout: Annotated[float, typer.Option(help="Seconds of silence after which a worker is lost.")] = 10.0,
+    task_timeout: Annotated[
+        float, typer.Option(help="Least seconds without progress after which a worker is replaced.")
+    ] = 600.0,
+    max_task_retries: Annotated[int, typer.Option(help="Tries of one shard before the job fails.")] = 3,
+    grace: Annotated[float, typer.Option(help="Seconds that a worker has to leave before it is killed.")] = 30.0,
+    events: Annotated[
+        Path | None, typer.Option(help="Append every event to this file, a JSON object a line.", metavar="FILE")
+    ] = None,
+    progress: Annotated[bool, typer.Option(help="Show a live view, if this is a terminal.")] = True,
+) -> None:
+    """Run a training script on elastic workers of this machine.
+
+    Ctrl-C drains the workers; a second one kills them. The exit code is 0 if the job succeeded.
+    """
+    from elastane.cli.run import default_name, run_job, worker_range
+
+    if not module and not Path(script).is_file():
+        raise InvalidInput(f'script: there is no file "{script}"')
+    command = [sys.executable, *(["-m"] if module else []), script, *(arguments or [])]
+    resource: dict[str, Any] = {"cpu": cpu, "memory": memory}
+    job = load_job(
+        {
+            "metadata": {"name": name or default_name(script)},
+            "spec": {
+                "worker": {
+                    **worker_range(workers),
+                    "restartCount": restarts,
+                    "critical": critical,
+                    "resource": {key: value for key, value in resource.items() if value is not None},
+                    "template": {"spec": {"containers": [{"command": command}]}},
+                },
+                "heartbeatTimeoutSeconds": heartbeat_timeout,
+                "taskTimeoutSeconds": task_timeout,
+                "maxTaskRetries": max_task_retries,
+                "terminationGracePeriodSeconds": grace,
+            },
+        }
+    )
+    if events is not None:
+        _check_writable(events)
+    raise typer.Exit(asyncio.run(run_job(job, events and events.absolute(), progress=progress)))
+
+
+@app.command()
+def jobs(as_json: JsonOption = False) -> None:
+    """List this user's jobs on this machine, running and ended."""
+    found = [asyncio.run(_status(folder)) for folder in JobFolder.all()]
+    if as_json:
+        print(json.dumps([status_dict(status) for status in found]))
+        return
+    table = Table(box=None, pad_edge=False)
+    for heading in ("job", "state", "workers", "samples", "seconds"):
+        table.add_column(heading)
+    for status in found:
+        running = sum(node.status == "running" for node in status.node)
+        samples = sum(view.committed for view in status.dataset)
+        table.add_row(status.job, status.state, str(running), f"{samples:,}", f"{status.elapsed_s:.0f}")
+    Console().print(table)
+
+
+@app.command()
+def status(job: JobArgument, as_json: JsonOption = False) -> None:
+    """Show a job: its state, its nodes and where it is in its data."""
+    found = asyncio.run(_status(JobFolder.find(job)))
+    if as_json:
+        print(json.dumps(status_dict(found)))
+    else:
+        Console().print(status_report(found))
+
+
+@app.command()
+def logs(
+    job: JobArgument,
+    node: NodeArgument,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job ends.")] = False,
+    tail: Annotated[int | None, typer.Option(help="Only the last lines.", min=0)] = None,
+) -> None:
+    """Print what a node printed; `master` is the master's own log."""
+    folder = JobFolder.find(job)
+    path = folder.logs / f"{node.removeprefix(f'{folder.name}-')}.log"
+    if path.parent != folder.logs or not path.exists():
+        known = ", ".join(sorted(log.stem for log in folder.logs.glob("*.log")))
+        raise InvalidInput(f'node: "{node}" has no log in job "{job}"; there are {known}')
+    with path.open(errors="replace") as file:
+        text = file.read()
+        lines = text.splitlines(keepends=True)
+        sys.stdout.write(text if tail is None else "".join(lines[len(lines) - min(tail, len(lines)) :]))
+        while follow and folder.launcher_lives():
+            sys.stdout.write(file.read())
+            sys.stdout.flush()
+            time.sleep(0.1)
+        sys.stdout.write(file.read())
+
+
+@app.command()
+def scale(
+    job: JobArgument, workers: Annotated[int, typer.Option(help="How many workers the job is to have.", min=0)]
+) -> None:
+    """Grow or shrink a running job, within its limits."""
+    asyncio.run(_ask(job, lambda client: client.scale(workers)))
+    print(f"{job}: {workers} workers")
+
+
+@app.command()
+def drain(job: JobArgument, node: NodeArgument) -> None:
+    """Let one node leave: it finishes its batch, gives the rest back, and is not replaced."""
+    asyncio.run(_ask(job, lambda client: client.drain(node)))
+    print(f"{job}: {node} is leaving")
+
+
+@app.command()
+def delete(
+    names: Annotated[list[str], typer.Argument(metavar="JOB...", help="The jobs to end and forget.")],
+    at_once: Annotated[bool, typer.Option("--at-once", help="Kill the workers instead of draining them.")] = False,
+) -> None:
+    """End jobs if they run, and remove their records and logs."""
+    folders = [JobFolder.find(name) for name in names]
+    for folder in folders:
+        if folder.launcher_lives():
+            print(f"{folder.name}: {'killing' if at_once else 'draining'}")
+            asyncio.run(_ask(folder.name, lambda client: client.stop(at_once=at_once)))
+        while folder.launcher_lives():
+            time.sleep(0.05)
+        folder.remove()
+        print(f"{folder.name}: deleted")
+
+
+async def _ask(job: str, request: Any) -> None:
+    async with ControlClient.of(JobFolder.find(job)) as client:
+        await request(client)
+
+
+async def _status(folder: JobFolder) -> pb.JobStatus:
+    """The status from the master if it lives, else the last one it wrote."""
+    if folder.launcher_lives() and folder.read().address:
+        try:
+            async with ControlClient.of(folder) as client:
+                return await client.status()
+        except MasterUnreachable:
+            pass  # It has just ended.
+    end = folder.read_end()
+    if end is not None:
+        return last_status(end)
+    state = "starting" if folder.launcher_lives() else "failed"
+    return pb.JobStatus(job=folder.name, state=state)
+
+
+def _check_writable(path: Path) -> None:
+    try:
+        path.open("a").close()
+    except OSError as error:
+        raise InvalidInput(f'events: "{path}" cannot be written: {error.strerror}') from None

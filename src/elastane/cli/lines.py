@@ -1,0 +1,99 @@
+"""Events and statuses as lines for people."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from elastane.rpc.protos import control_pb2 as pb
+
+Fields = dict[str, Any]
+
+
+def _short(name: object) -> str:
+    """`worker-3` of `JOB-worker-3`."""
+    return "-".join(str(name).rsplit("-", 2)[-2:])
+
+
+def _node_launched(event: Fields) -> str:
+    again = f" (restart {event['restarts']})" if event["restarts"] else ""
+    memory = f" with {event['memory']}" if event["memory"] else ""
+    return f"{_short(event['node'])} launched{memory}{again}"
+
+
+def _node_ended(event: Fields) -> str:
+    how = "left" if event["released"] else f"ended: {event['reason']}"
+    code = f" (exit code {event['code']})" if event["code"] else ""
+    return f"{_short(event['node'])} {how}{code}"
+
+
+def _node_leaving(event: Fields) -> str:
+    return f"{_short(event['node'])} {'is killed' if event['at_once'] else 'is asked to leave'}"
+
+
+def _dataset_defined(event: Fields) -> str:
+    size = "an endless stream" if event["size"] is None else f"{event['size']:,} samples"
+    order = f"shuffled by seed {event['seed']}" if event["shuffle"] else "in order"
+    return f"{event['dataset']}: {size}, epochs: {event['epochs']}, {order}"
+
+
+def _shard_returned(event: Fields) -> str:
+    why = f" ({event['error']})" if event["error"] else ""
+    return (
+        f"{event['dataset']} samples {event['start']}..{event['end'] - 1} come back from {_short(event['node'])}{why}"
+    )
+
+
+_LINES: dict[str, Callable[[Fields], str]] = {
+    "job_started": lambda event: f"job {event['job']} starts with {event['workers']} workers",
+    "scaled": lambda event: f"workers {event['before']} -> {event['workers']}",
+    "node_launched": _node_launched,
+    "node_running": lambda event: f"{_short(event['node'])} runs as process {event['pid']}",
+    "node_attended": lambda event: f"{_short(event['node'])} has joined",
+    "node_left": lambda event: f"{_short(event['node'])} has said goodbye",
+    "node_disconnected": lambda event: f"{_short(event['node'])} is gone",
+    "node_lost": lambda event: f"{_short(event['node'])} is lost: {event['reason']}",
+    "node_leaving": _node_leaving,
+    "node_ended": _node_ended,
+    "dataset_defined": _dataset_defined,
+    "shard_returned": _shard_returned,
+    "commit_refused": lambda event: f"a commit of {_short(event['node'])} was refused: {event['reason']}",
+    "epoch_finished": lambda event: f"{event['dataset']}: epoch {event['epoch']} is finished",
+    "dataset_finished": lambda event: f"{event['dataset']}: all {event['samples']:,} samples are committed",
+    "data_left": lambda event: f"{event['samples']:,} samples were not used: {event['reason']}",
+    "message_refused": lambda event: f"refused {event['method']} from {event['peer']}: {event['reason']}",
+    "job_ended": lambda event: f"job {event['end']}",
+}
+
+
+def event_line(line: str) -> str:
+    """One event of `--events` as a sentence; the times are left to the caller."""
+    event: Fields = json.loads(line)
+    return _LINES[event["kind"]](event)
+
+
+def progress_line(status: pb.JobStatus) -> str:
+    """Where the job is, on one line."""
+    running = sum(node.status == "running" for node in status.node)
+    parts = [f"{running} of {status.workers_wanted} workers", f"{status.samples_per_s:,.0f} samples/s"]
+    parts += [dataset_progress(view) for view in status.dataset[-1:]]
+    return ", ".join(parts)
+
+
+def dataset_progress(view: pb.DatasetView) -> str:
+    if view.endless:
+        return f"{view.name}: {view.committed:,} samples"
+    total = view.epoch_size * view.epochs
+    share = 100 * view.committed / total if total else 100.0
+    epoch = min(view.epoch + 1, view.epochs)
+    return f"{view.name}: epoch {epoch} of {view.epochs}, {view.committed:,} of {total:,} samples ({share:.0f}%)"
+
+
+def summary_line(status: pb.JobStatus) -> str:
+    """How a job ended, on one line."""
+    samples = sum(view.committed for view in status.dataset)
+    workers = len({node.slot for node in status.node})
+    relaunched = len(status.node) - workers
+    text = f"{status.job} {status.state} after {status.elapsed_s:.1f} s: {samples:,} samples, {workers} workers"
+    return text + (f", {relaunched} relaunched" if relaunched else "")

@@ -1,0 +1,123 @@
+"""`elastane run`: launch a job here, show it, and end with its exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import secrets
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from elastane.cli.client import ControlClient, last_status
+from elastane.cli.lines import summary_line
+from elastane.cli.tail import LogTail
+from elastane.cli.view import LiveView, PlainView, View
+from elastane.model.errors import InvalidInput, MasterUnreachable
+from elastane.model.job_spec import ElasticJob
+from elastane.platform.local.launcher import LocalJob
+
+STATUS_EVERY_S = 0.25
+OUTPUT_EVERY_S = 0.1
+
+
+def default_name(script: str) -> str:
+    """A job name made of the script's, with a suffix that makes it new."""
+    stem = re.sub(r"[^a-z0-9]+", "-", Path(script).stem.lower()).strip("-")[:40].strip("-")
+    return f"{stem or 'job'}-{secrets.token_hex(2)}"
+
+
+def worker_range(text: str) -> dict[str, int]:
+    """The sizes that `--workers` means: `3` starts with three, `2:4` keeps to two to four and starts with two."""
+    match = re.fullmatch(r"(\d+)(?::(\d+))?", text)
+    if match is None:
+        raise InvalidInput(f'workers: "{text}" is neither a number such as 3 nor a range such as 2:4')
+    if match[2] is None:
+        return {"replicas": int(match[1])}
+    return {"minReplicas": int(match[1]), "maxReplicas": int(match[2])}
+
+
+async def run_job(job: ElasticJob, events: Path | None, *, progress: bool) -> int:
+    """Run a job to its end; the answer is the exit code."""
+    local = LocalJob(job, events)
+    view: View = LiveView(Console()) if progress and sys.stdout.isatty() else PlainView()
+    try:
+        record = await local.start()
+        async with ControlClient(record.address, record.token) as client:
+            stopped_by = await _attend(local, client, view)
+        end = await local.wait()
+    finally:
+        await local.close()
+        view.close()
+    return _conclude(end, stopped_by)
+
+
+async def _attend(local: LocalJob, client: ControlClient, view: View) -> int | None:
+    """Show the job until its master has ended. The answer is the signal that stopped it, if one did."""
+    stop = _StopBySignal(client, view)
+    tail = LogTail(local.folder.logs, view.output)
+    helpers = [asyncio.create_task(_follow(client, view)), asyncio.create_task(_show_output(tail))]
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.received, number)
+    try:
+        await local.wait()
+        # The stream ends by itself once it has brought the last events.
+        await asyncio.wait(helpers[:1], timeout=2)
+    finally:
+        for helper in helpers:
+            helper.cancel()
+        await asyncio.gather(*helpers, return_exceptions=True)
+    tail.read(last=True)
+    return stop.number
+
+
+async def _follow(client: ControlClient, view: View) -> None:
+    with contextlib.suppress(MasterUnreachable):  # The master's own end says more than its silence.
+        async for update in client.watch(STATUS_EVERY_S):
+            view.update(update)
+
+
+async def _show_output(tail: LogTail) -> None:
+    while True:
+        tail.read()
+        await asyncio.sleep(OUTPUT_EVERY_S)
+
+
+class _StopBySignal:
+    """The first signal drains the job, the second kills it."""
+
+    def __init__(self, client: ControlClient, view: View) -> None:
+        self.number: int | None = None
+        self._client = client
+        self._view = view
+        self._requests: set[asyncio.Task[None]] = set()
+
+    def received(self, number: int) -> None:
+        again = self.number is not None
+        self.number = number
+        self._view.note("killing the workers" if again else "draining the workers; once more kills them")
+        request = asyncio.create_task(self._stop(at_once=again))
+        self._requests.add(request)
+        request.add_done_callback(self._requests.discard)
+
+    async def _stop(self, *, at_once: bool) -> None:
+        with contextlib.suppress(MasterUnreachable):  # It has just ended by itself.
+            await self._client.stop(at_once=at_once)
+
+
+def _conclude(end: dict[str, Any], stopped_by: int | None) -> int:
+    if "status" in end:
+        print(summary_line(last_status(end)))
+    if end["end"] == "succeeded":
+        return 0
+    if end["end"] == "failed":
+        for text in (end.get("error"), f"error: {end['reason']}"):
+            if text:
+                print(text, file=sys.stderr)
+        return 1
+    return 1 if stopped_by is None else 128 + stopped_by

@@ -1,0 +1,125 @@
+"""What `elastane run` shows: a live view on a terminal, plain lines on a pipe."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import Protocol
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from elastane.cli.lines import dataset_progress, event_line, progress_line
+from elastane.rpc.protos import control_pb2 as pb
+
+_EVENTS_SHOWN = 8
+_NODES_SHOWN = 16
+_PROGRESS_EVERY_S = 5.0
+
+_STATUS_STYLE = {"running": "green", "failed": "red", "succeeded": "blue", "deleted": "dim"}
+
+
+class View(Protocol):
+    """Shows a job while it runs."""
+
+    def update(self, update: pb.WatchUpdate) -> None: ...
+
+    def output(self, node: str, line: str) -> None:
+        """A line that a node printed."""
+
+    def note(self, text: str) -> None:
+        """A word from the launcher itself."""
+
+    def close(self) -> None: ...
+
+
+class PlainView:
+    """Lines, each complete when it is written, for pipes and files."""
+
+    def __init__(self) -> None:
+        self._last_progress = time.monotonic()
+
+    def update(self, update: pb.WatchUpdate) -> None:
+        elapsed = update.status.elapsed_s
+        for record in update.event:
+            print(f"{elapsed:7.1f}s  {event_line(record.json)}", flush=True)
+        if time.monotonic() - self._last_progress >= _PROGRESS_EVERY_S:
+            self._last_progress = time.monotonic()
+            print(f"{elapsed:7.1f}s  {progress_line(update.status)}", flush=True)
+
+    def output(self, node: str, line: str) -> None:
+        print(f"[{node}] {line}", flush=True)
+
+    def note(self, text: str) -> None:
+        print(text, flush=True)
+
+    def close(self) -> None:
+        return
+
+
+class LiveView:
+    """A view that is drawn anew in place, with the nodes' own output scrolling by above it."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._events: deque[str] = deque(maxlen=_EVENTS_SHOWN)
+        self._live = Live(Text("starting"), console=console, auto_refresh=False, redirect_stdout=False)
+        self._live.start()
+
+    def update(self, update: pb.WatchUpdate) -> None:
+        for record in update.event:
+            self._events.append(f"{update.status.elapsed_s:7.1f}s  {event_line(record.json)}")
+        self._live.update(self._render(update.status), refresh=True)
+
+    def output(self, node: str, line: str) -> None:
+        self._console.print(Text.assemble((f"[{node}] ", "cyan"), line))
+
+    def note(self, text: str) -> None:
+        self._console.print(Text(text, style="yellow"))
+
+    def close(self) -> None:
+        self._live.stop()
+
+    def _render(self, status: pb.JobStatus) -> RenderableType:
+        title = f"{status.job}: {status.state}, {status.elapsed_s:.0f} s, {progress_line(status)}"
+        parts: list[RenderableType] = [Text(title, style="bold", no_wrap=True, overflow="ellipsis")]
+        for view in status.dataset[-1:]:
+            if not view.endless:
+                parts.append(ProgressBar(total=view.epoch_size * view.epochs or 1, completed=view.committed, width=78))
+        parts += [nodes_table(status), *(Text(line, style="dim", no_wrap=True) for line in self._events)]
+        return Group(*parts)
+
+
+def nodes_table(status: pb.JobStatus, most: int = _NODES_SHOWN) -> Table:
+    """The nodes, the living ones first; those past `most` are only counted."""
+    table = Table(box=None, pad_edge=False)
+    for heading in ("node", "status", "pid", "restarts", "samples", "exit"):
+        table.add_column(heading, no_wrap=True)
+    ended = ("succeeded", "failed", "deleted")
+    ordered = sorted(status.node, key=lambda node: (node.status in ended, node.id))
+    for node in ordered[:most]:
+        state = "leaving" if node.leaving else node.status
+        table.add_row(
+            f"{node.type}-{node.id}",
+            Text(state, style=_STATUS_STYLE.get(state, "yellow")),
+            str(node.pid or ""),
+            str(node.restarts),
+            f"{node.committed_samples:,}",
+            node.exit_reason,
+        )
+    if len(ordered) > most:
+        table.add_row(f"and {len(ordered) - most} more")
+    return table
+
+
+def status_report(status: pb.JobStatus) -> RenderableType:
+    """All of a status, for `elastane status`."""
+    lines: list[RenderableType] = [Text(f"{status.job}: {status.state}, {status.elapsed_s:.0f} s")]
+    if status.reason:
+        lines.append(Text(status.reason, style="red"))
+    lines.append(Text(progress_line(status)))
+    lines += [Text(dataset_progress(view)) for view in status.dataset[:-1]]
+    return Group(*lines, nodes_table(status, most=len(status.node)))

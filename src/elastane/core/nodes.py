@@ -1,0 +1,247 @@
+"""The rules of a node's life: when it is relaunched, with what, and when the job ends.
+
+A `NodeGroup` keeps the nodes of one role. It is told what happened (a node runs, exited, went silent; a person scales
+or drains) and answers with a ScalePlan. A slot is a place in the group: slots 0 to n-1 are wanted, and a node that
+ends too soon is followed by another with a new id in the same slot. `EXIT_POLICIES` is the whole of what each way to
+end leads to.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from elastane.model.errors import RequestRefused
+from elastane.model.ids import JobName, NodeName
+from elastane.model.node import ExitReason, Node, NodeExit, NodeResource, NodeStatus, NodeType
+from elastane.model.plan import ScalePlan
+
+BACKOFF_FIRST_S = 0.5
+BACKOFF_MOST_S = 30.0
+
+
+@dataclass(frozen=True)
+class ExitPolicy:
+    """What follows when a node ends for one reason."""
+
+    relaunch: bool = True
+    counts: bool = True
+    """Whether the relaunch uses up one of the slot's `restart_count`."""
+    backs_off: bool = False
+    """Whether the relaunch waits, twice as long each time."""
+    more_memory: bool = False
+    """Whether the replacement gets twice the memory."""
+    ends_job: bool = False
+    """Whether the job fails once no restart is left, whatever the group's minimum."""
+
+
+EXIT_POLICIES: dict[ExitReason, ExitPolicy] = {
+    ExitReason.DONE: ExitPolicy(relaunch=False),
+    ExitReason.ERROR: ExitPolicy(backs_off=True, ends_job=True),
+    ExitReason.OOM: ExitPolicy(backs_off=True, more_memory=True, ends_job=True),
+    ExitReason.KILLED: ExitPolicy(),
+    ExitReason.PREEMPTED: ExitPolicy(counts=False, backs_off=True),
+    ExitReason.LOST: ExitPolicy(),
+}
+
+
+class JobEnd(enum.StrEnum):
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How the job ended, and for a failure the one line that says why and the node at fault."""
+
+    end: JobEnd
+    reason: str = ""
+    node: NodeName | None = None
+
+
+@dataclass(frozen=True)
+class GroupLimits:
+    """What a group is allowed: its sizes, its restarts for each slot, its critical slots."""
+
+    min_count: int = 1
+    max_count: int = 10_000
+    restart_count: int = 3
+    critical_slots: frozenset[int] | None = frozenset()
+    """None: every slot is critical."""
+
+
+class NodeGroup:
+    """The nodes of one role, and what to do next about them."""
+
+    def __init__(self, job: JobName, node_type: NodeType, resource: NodeResource, limits: GroupLimits) -> None:
+        self.job = job
+        self.type = node_type
+        self.limits = limits
+        self.resource = resource
+        self.target = 0
+        self.outcome: Outcome | None = None
+        self._nodes: dict[NodeName, Node] = {}
+        self._due: dict[NodeName, float] = {}
+        self._stopping = False
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """Every node so far, the ended ones too, in the order of their making."""
+        return tuple(self._nodes.values())
+
+    def node(self, name: str) -> Node:
+        """The node of a full or short name; raise RequestRefused if there is none."""
+        for node in self._nodes.values():
+            if name in (node.name, node.short_name):
+                return node
+        raise RequestRefused(f'node "{name}" is not in job "{self.job}"; it has {_names(self._nodes.values())}')
+
+    def scale_to(self, count: int, now: float) -> ScalePlan:
+        """Grow or shrink to `count` nodes. Raises RequestRefused, and changes nothing, outside the limits."""
+        self._check_may_change()
+        word = f"{self.type}s"
+        if count < self.limits.min_count:
+            raise RequestRefused(f'{word}: {count} is below min {self.limits.min_count} in job "{self.job}"')
+        if count > self.limits.max_count:
+            raise RequestRefused(f'{word}: {count} is above max {self.limits.max_count} in job "{self.job}"')
+        wanted = self._wanted()
+        self.target = count
+        if len(wanted) >= count:
+            # The chief goes last; of the others, a node that waits for its relaunch goes before one that works.
+            by_worth = sorted(wanted, key=lambda node: (node.slot != 0, node.name in self._due, node.slot))
+            return self._release(by_worth[count:])
+        taken = {node.slot for node in wanted}
+        free = (slot for slot in range(len(taken) + count) if slot not in taken)
+        for _ in range(count - len(wanted)):
+            self._add(next(free), self.resource, restarts=0, due=now)
+        return self.launch_due(now)
+
+    def drain(self, name: str) -> ScalePlan:
+        """Let one node leave without a replacement. Raises RequestRefused below the minimum or if it has left."""
+        self._check_may_change()
+        node = self.node(name)
+        if node.status.final or node.is_released:
+            state = node.status.value if node.status.final else "leaving already"
+            raise RequestRefused(f'node "{node.short_name}" of job "{self.job}" is {state}')
+        left = len(self._wanted()) - 1
+        if left < self.limits.min_count:
+            raise RequestRefused(f'{self.type}s: {left} would be below min {self.limits.min_count} in job "{self.job}"')
+        self.target = left
+        return self._release([node])
+
+    def stop(self) -> ScalePlan:
+        """Let every node leave, to end the job."""
+        self._stopping = True
+        self.target = 0
+        plan = self._release(self._wanted())
+        self._settle()
+        return plan
+
+    def fail(self, reason: str, node: NodeName | None = None) -> ScalePlan:
+        """End the job as failed, for a reason found elsewhere; the first outcome stands."""
+        if self.outcome is None:
+            self.outcome = Outcome(JobEnd.FAILED, reason, node)
+        return self.stop()
+
+    def running(self, name: NodeName) -> None:
+        """The platform says that a node runs."""
+        node = self._nodes[name]
+        if node.status is NodeStatus.PENDING:
+            self._nodes[name] = node.moved_to(NodeStatus.RUNNING)
+
+    def exited(self, name: NodeName, exit: NodeExit, now: float) -> ScalePlan:
+        """A node ended: relaunch it, or give its slot up, or end the job. A second word on one node changes nothing."""
+        node = self._nodes[name]
+        if node.status.final:
+            return ScalePlan()
+        if node.is_released:
+            self._nodes[name] = node.moved_to(NodeStatus.DELETED, exit)
+            self._settle()
+            return ScalePlan()
+        done = exit.reason is ExitReason.DONE
+        node = self._nodes[name] = node.moved_to(NodeStatus.SUCCEEDED if done else NodeStatus.FAILED, exit)
+        # A silent node may still live somewhere: it has to be ended there too.
+        remove = (node,) if exit.reason is ExitReason.LOST else ()
+        plan = self._follow(node, EXIT_POLICIES[exit.reason], exit.reason, now)
+        self._settle()
+        return ScalePlan(plan.launch_nodes, remove + plan.remove_nodes)
+
+    def launch_due(self, now: float) -> ScalePlan:
+        """Launch the nodes whose back-off is over."""
+        ready = [name for name, due in self._due.items() if due <= now]
+        for name in ready:
+            del self._due[name]
+            self._nodes[name] = self._nodes[name].moved_to(NodeStatus.PENDING)
+        return ScalePlan(launch_nodes=tuple(self._nodes[name] for name in ready))
+
+    def next_due(self) -> float | None:
+        """When `launch_due` has something to do."""
+        return min(self._due.values(), default=None)
+
+    def _follow(self, node: Node, policy: ExitPolicy, reason: ExitReason, now: float) -> ScalePlan:
+        if not policy.relaunch:
+            return ScalePlan()
+        if policy.counts and node.restarts >= self.limits.restart_count:
+            return self._give_up(node, policy, reason)
+        resource = node.resource
+        if policy.more_memory and resource.memory is not None:
+            resource = self.resource = replace(resource, memory=resource.memory * 2)
+        delay = min(BACKOFF_MOST_S, BACKOFF_FIRST_S * 2**node.restarts) if policy.backs_off else 0.0
+        self._add(node.slot, resource, node.restarts + policy.counts, now + delay)
+        return self.launch_due(now)
+
+    def _give_up(self, node: Node, policy: ExitPolicy, reason: ExitReason) -> ScalePlan:
+        tried = f"{node.short_name} ended ({reason}) and has used its {self.limits.restart_count} restarts"
+        if policy.ends_job or node.critical:
+            return self.fail(tried, node.name)
+        self.target -= 1
+        left = len(self._wanted()) + sum(other.status is NodeStatus.SUCCEEDED for other in self._nodes.values())
+        if left < self.limits.min_count:
+            return self.fail(f"{tried}; {left} {self.type}s are left, below min {self.limits.min_count}", node.name)
+        return ScalePlan()
+
+    def _wanted(self) -> list[Node]:
+        """The nodes that live, or wait to be launched, and were not told to leave."""
+        return [node for node in self._nodes.values() if not node.status.final and not node.is_released]
+
+    def _add(self, slot: int, resource: NodeResource, restarts: int, due: float) -> None:
+        critical = self.limits.critical_slots is None or slot in self.limits.critical_slots
+        node = Node(self.job, self.type, len(self._nodes), slot, resource, restarts=restarts, critical=critical)
+        self._nodes[node.name] = node
+        self._due[node.name] = due
+
+    def _release(self, nodes: Iterable[Node]) -> ScalePlan:
+        leaving = []
+        for node in nodes:
+            released = node.released()
+            if self._due.pop(node.name, None) is not None:
+                released = released.moved_to(NodeStatus.DELETED)
+            else:
+                leaving.append(released)
+            self._nodes[node.name] = released
+        return ScalePlan(remove_nodes=tuple(leaving))
+
+    def _settle(self) -> None:
+        """Note the job's end once no node lives and none is to come."""
+        if self.outcome is not None or not self._nodes or any(not node.status.final for node in self._nodes.values()):
+            return
+        done = any(node.status is NodeStatus.SUCCEEDED for node in self._nodes.values())
+        self.outcome = Outcome(JobEnd.SUCCEEDED if done and not self._stopping else JobEnd.STOPPED)
+
+    def _check_may_change(self) -> None:
+        if self.outcome is not None:
+            raise RequestRefused(f'job "{self.job}" has ended: {self.outcome.end}')
+        if self._stopping:
+            raise RequestRefused(f'job "{self.job}" is stopping')
+
+    @property
+    def ended(self) -> bool:
+        """Whether the outcome is known and no node lives any more."""
+        return self.outcome is not None and all(node.status.final for node in self._nodes.values())
+
+
+def _names(nodes: Iterable[Node]) -> str:
+    living = [node.short_name for node in nodes if not node.status.final]
+    return ", ".join(living) or "none"

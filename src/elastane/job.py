@@ -1,0 +1,178 @@
+"""What a training script holds: `join()` gives a Job, and the Job gives batches."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence, Sized
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+from elastane.model.dataset import DatasetSpec
+from elastane.model.environment import ENV_MASTER, ENV_NODE, ENV_TOKEN
+from elastane.model.errors import InvalidInput
+from elastane.model.ids import DatasetName, NodeName
+from elastane.worker.batches import BatchStream, Collate, MapDataset, as_columns
+from elastane.worker.shard_client import ShardClient
+from elastane.worker.task_source import TaskSource
+
+_MOST_BATCHES_PER_SHARD = 16
+_FEWEST_SHARDS = 64
+
+
+def join() -> Job:
+    """Join the job that this process was launched for; without a launcher, be its one worker.
+
+    Raises RequestRefused if the job does not want this process (any more), MasterUnreachable if there is no answer.
+    """
+    settings = {name: os.environ.get(name) for name in (ENV_MASTER, ENV_TOKEN, ENV_NODE)}
+    if not any(settings.values()):
+        from elastane.worker.alone import AloneTaskSource
+
+        return Job(NodeName("alone-worker-0"), AloneTaskSource())
+    if missing := [name for name, value in settings.items() if not value]:
+        raise InvalidInput(
+            f"{', '.join(missing)}: not set, though {ENV_MASTER} and the like were; unset or set them all"
+        )
+    from elastane.worker.attendant import Attendant
+
+    node = NodeName(settings[ENV_NODE] or "")
+    attendant = Attendant(settings[ENV_MASTER] or "", settings[ENV_TOKEN] or "", node)
+    attendant.start()
+    return Job(node, attendant)
+
+
+class Job:
+    """This process's part in a job. Use it as a context manager, so that its end is known as good or bad.
+
+    On SIGTERM (a drain, a scale-in, a preemption) `batches` ends after the batch in hand; what is not done goes to
+    other workers.
+    """
+
+    def __init__(self, node: NodeName, source: TaskSource) -> None:
+        self.node = node
+        """This worker's name in the job."""
+        self.step = 0
+        """How many batches this worker has been given."""
+        self.draining = False
+        """Whether this worker was told to leave."""
+        self._source = source
+        self._calls = 0
+        self._streams: list[BatchStream] = []
+        self._closed = False
+        self._on_sigterm()
+        atexit.register(self._close_at_exit)
+
+    def batches(
+        self,
+        dataset: MapDataset,
+        batch_size: int,
+        *,
+        epochs: int = 1,
+        shuffle: bool = False,
+        seed: int | None = None,
+        indices: Sequence[int] | None = None,
+        shard_size: int | None = None,
+        collate_fn: Collate | None = None,
+        name: str | None = None,
+    ) -> Iterator[Any]:
+        """This worker's share of the data set: batches of samples that no other worker gets.
+
+        A batch counts as done when the next one is asked for, or when the loop is left without an error.
+
+        dataset: anything with `dataset[i]`; without `__len__` it is an endless stream.
+        epochs: how often each sample is used. The order depends on `seed` and the epoch alone; `seed` is by default
+            the number of this call, so that a loop of one-epoch calls has a new order each time.
+        indices: use only these samples, instead of all.
+        shard_size: how many samples are leased at a time; by default up to 16 batches, less for small data sets.
+        collate_fn: makes a batch of a list of samples; by default PyTorch's rule if the script uses PyTorch, else a
+            tuple of columns.
+        name: what the data set is called in the job; by default calls are numbered, and must then come in the same
+            order on every worker.
+        """
+        if batch_size < 1:
+            raise InvalidInput(f"batch_size: {batch_size} is below 1")
+        self._close_streams(lambda stream: stream.left, None)
+        number = self._calls
+        self._calls += 1
+        size = len(dataset) if indices is None and isinstance(dataset, Sized) else None
+        samples = size if indices is None else len(indices)
+        spec = DatasetSpec(
+            name=DatasetName(name or f"batches-{number}"),
+            shard_size=shard_size or _shard_size(samples, batch_size),
+            size=size,
+            indices=None if indices is None else tuple(int(index) for index in indices),
+            epochs=epochs,
+            shuffle=shuffle,
+            seed=number if seed is None else seed,
+        )
+        client = ShardClient(spec, self._source)
+        stream = BatchStream(client, dataset, batch_size, collate_fn or _default_collate())
+        self._streams.append(stream)
+        if self.draining:
+            stream.drain()
+        return self._counted(stream)
+
+    def close(self, error: str | None = None) -> None:
+        """Leave the job. With `error` the batch in hand is not counted, and its try has failed."""
+        if self._closed:
+            return
+        self._closed = True
+        self._close_streams(lambda _: True, error)
+        self._source.close(preempted=self.draining)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        clean = error is None or (isinstance(error, SystemExit) and not error.code)
+        self.close(None if clean else f"{type(error).__name__}: {error}")
+
+    def _counted(self, stream: BatchStream) -> Iterator[Any]:
+        for batch in stream:
+            self.step += 1
+            yield batch
+
+    def _close_streams(self, chosen: Callable[[BatchStream], bool], error: str | None) -> None:
+        for stream in [stream for stream in self._streams if chosen(stream)]:
+            stream.close(error)
+            self._streams.remove(stream)
+
+    def _on_sigterm(self) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            return
+        before = signal.getsignal(signal.SIGTERM)
+
+        def leave(number: int, frame: FrameType | None) -> None:
+            self.draining = True
+            for stream in self._streams:
+                stream.drain()
+            if callable(before):
+                before(number, frame)
+
+        signal.signal(signal.SIGTERM, leave)
+
+    def _close_at_exit(self) -> None:
+        # Only a script that does not use `with` gets here; an uncaught error has been shown by now.
+        shown = getattr(sys, "last_value", None)
+        self.close(None if shown is None else f"{type(shown).__name__}: {shown}")
+
+
+def _shard_size(samples: int | None, batch_size: int) -> int:
+    """Up to 16 batches, but so few that a small data set still has shards for many workers."""
+    if samples is None:
+        return batch_size * _MOST_BATCHES_PER_SHARD
+    return batch_size * max(1, min(_MOST_BATCHES_PER_SHARD, samples // (batch_size * _FEWEST_SHARDS)))
+
+
+def _default_collate() -> Collate:
+    if "torch" not in sys.modules:
+        return as_columns
+    from elastane.torch.collate import collate
+
+    return collate

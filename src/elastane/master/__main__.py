@@ -1,0 +1,84 @@
+"""The master process of a local job: `python -m elastane.master AGENT_FD LIFELINE_FD READY_FD FOLDER [EVENTS]`.
+
+The launcher starts it. It writes its address to READY_FD once it serves, and gives up when the lifeline closes, which
+happens only when the launcher is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+
+import structlog
+from google.protobuf.json_format import MessageToDict
+
+from elastane.core.nodes import JobEnd, Outcome
+from elastane.master.event_log import EventLog
+from elastane.master.master import JobMaster
+from elastane.model.environment import ENV_MASTER, ENV_TOKEN
+from elastane.model.job_spec import load_job
+from elastane.platform.local.platform import LocalPlatform
+from elastane.platform.local.registry import JobFolder
+
+
+async def main(agent_fd: int, lifeline_fd: int, ready_fd: int, folder: JobFolder, events_file: Path | None) -> int:
+    record = folder.read()
+    job = load_job(record.job)
+    env = {**job.spec.worker.env, ENV_TOKEN: record.token}
+    platform = LocalPlatform(
+        socket.socket(fileno=agent_fd),
+        command=job.spec.worker.command,
+        env=env,
+        logs=folder.logs,
+        grace_s=job.spec.termination_grace_period_seconds,
+    )
+    events = EventLog(events_file)
+    master = JobMaster(job, record.token, platform, events)
+    env[ENV_MASTER] = address = await master.serve()
+    os.write(ready_fd, json.dumps({"address": address}).encode() + b"\n")
+    os.close(ready_fd)
+
+    launcher_gone = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.add_reader(lifeline_fd, launcher_gone.set)
+    loop.add_signal_handler(signal.SIGTERM, lambda: master.job_manager.stop(at_once=False))
+    running = asyncio.create_task(master.run())
+    gone = asyncio.create_task(launcher_gone.wait())
+    await asyncio.wait({running, gone}, return_when=asyncio.FIRST_COMPLETED)
+    loop.remove_reader(lifeline_fd)
+    if running.done():
+        outcome = running.result()
+    else:
+        running.cancel()
+        outcome = Outcome(JobEnd.FAILED, "the launcher died")
+        events.emit("job_ended", end=outcome.end, reason=outcome.reason, node=None)
+    folder.write_end(
+        {
+            "end": outcome.end,
+            "reason": outcome.reason,
+            "error": master.job_manager.error_of(outcome),
+            "status": MessageToDict(master.control.status()),
+        }
+    )
+    gone.cancel()
+    await master.close()
+    return 0 if outcome.end is JobEnd.SUCCEEDED else 1
+
+
+if __name__ == "__main__":
+    structlog.configure(
+        processors=[
+            structlog.processors.TimeStamper(fmt="iso"),
+            structlog.processors.add_log_level,
+            structlog.processors.JSONRenderer(),
+        ],
+        logger_factory=structlog.WriteLoggerFactory(file=sys.stdout),
+    )
+    events = Path(sys.argv[5]) if len(sys.argv) > 5 else None
+    fds = [int(text) for text in sys.argv[1:4]]
+    sys.exit(asyncio.run(main(fds[0], fds[1], fds[2], JobFolder(Path(sys.argv[4])), events)))

@@ -1,0 +1,172 @@
+"""JobManager: the owner of the job's nodes. It applies scale plans to the platform and follows what becomes of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+
+from elastane.core.nodes import Outcome
+from elastane.master.event_log import EventLog
+from elastane.master.worker_manager import WorkerManager
+from elastane.model.errors import PlatformError
+from elastane.model.event import NodeEvent
+from elastane.model.ids import NodeName
+from elastane.model.job_spec import ElasticJob
+from elastane.model.node import ExitReason, Node, NodeExit, NodeGroupResource, NodeStatus, NodeType
+from elastane.model.plan import ResourcePlan, ScalePlan
+from elastane.platform.base import Platform
+
+OnNodeEnd = Callable[[Node, NodeExit], None]
+_TRACEBACK = "Traceback (most recent call last)"
+_ERROR_TAIL = 4000
+
+
+class JobManager:
+    """Nodes from their launch to their end. Other components follow along through `on_node_end`."""
+
+    def __init__(self, job: ElasticJob, platform: Platform, events: EventLog, clock: Callable[[], float]) -> None:
+        self.workers = WorkerManager(job.name, job.spec.worker)
+        self.on_node_end: list[OnNodeEnd] = []
+        self.pids: dict[NodeName, int] = {}
+        self.stopping = False
+        self._job = job
+        self._platform = platform
+        self._events = events
+        self._clock = clock
+        self._preempted: set[NodeName] = set()
+        self._plans: asyncio.Queue[tuple[ScalePlan, bool]] = asyncio.Queue()
+        self._changed = asyncio.Event()
+
+    @property
+    def outcome(self) -> Outcome | None:
+        return self.workers.group.outcome
+
+    def error_of(self, outcome: Outcome) -> str:
+        """What the node at fault printed last, from its last traceback on."""
+        if outcome.node is None:
+            return ""
+        node_exit = self.workers.group.node(outcome.node).exit
+        tail = node_exit.log_tail if node_exit else ""
+        return tail[max(0, tail.rfind(_TRACEBACK)) :].strip()
+
+    def expects(self, name: str) -> bool:
+        """Whether a node of this name is to attend: it was launched, and has not ended."""
+        nodes = {node.name: node for node in self.workers.group.nodes}
+        return name in nodes and not nodes[NodeName(name)].status.final
+
+    async def run(self) -> Outcome:
+        """Launch the workers and follow them to the job's end. Raises PlatformError if the platform is gone."""
+        role = self._job.spec.worker
+        self.scale(role.replicas)
+        tasks = {asyncio.create_task(self._apply_plans()), asyncio.create_task(self._follow_platform())}
+        try:
+            while not self.workers.group.ended:
+                changed = asyncio.create_task(self._changed.wait())
+                due = self.workers.group.next_due()
+                timeout = None if due is None else max(0.0, due - self._clock())
+                done, _ = await asyncio.wait({changed, *tasks}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+                changed.cancel()
+                for task in done & tasks:
+                    task.result()  # They end only by an error.
+                self._changed.clear()
+                self._take(self.workers.group.launch_due(self._clock()))
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        assert self.outcome is not None
+        return self.outcome
+
+    def scale(self, workers: int) -> None:
+        """Grow or shrink to so many workers. Raises RequestRefused outside the job's limits."""
+        group = self.workers.group
+        plan = ResourcePlan({NodeType.WORKER: NodeGroupResource(workers, group.resource)})
+        before = group.target
+        scale_plan = self.workers.scale_plan(plan, self._clock())
+        self._events.emit("scaled", role=group.type, workers=workers, before=before)
+        self._take(scale_plan)
+
+    def drain(self, name: str) -> None:
+        """Let one node leave without a replacement. Raises RequestRefused."""
+        self._take(self.workers.group.drain(name))
+
+    def stop(self, *, at_once: bool) -> None:
+        """End the job: every node leaves."""
+        self.stopping = True
+        plan = self.workers.group.stop()
+        if at_once:
+            leaving = tuple(node for node in self.workers.group.nodes if not node.status.final)
+            plan = ScalePlan(remove_nodes=leaving)
+        self._take(plan, at_once=at_once)
+
+    def fail(self, reason: str) -> None:
+        """End the job as failed, for a reason found elsewhere."""
+        self._take(self.workers.group.fail(reason))
+
+    def preempted(self, name: NodeName) -> None:
+        """A node says that it was told to leave; its coming exit is no completion."""
+        self._preempted.add(name)
+
+    def lost(self, name: NodeName, why: str) -> None:
+        """A node is silent or stuck: give it up, wherever it is, and replace it."""
+        self._events.emit("node_lost", node=name, reason=why)
+        self._node_ended(name, NodeExit(ExitReason.LOST, log_tail=why))
+
+    async def _apply_plans(self) -> None:
+        while True:
+            plan, at_once = await self._plans.get()
+            await self._platform.scale(plan, at_once=at_once)
+
+    async def _follow_platform(self) -> None:
+        async for event in self._platform.events():
+            self._on_event(event)
+        raise PlatformError("the platform reports no more")
+
+    def _on_event(self, event: NodeEvent) -> None:
+        if event.exit is not None:
+            self._node_ended(event.node, event.exit)
+        elif event.status is NodeStatus.RUNNING:
+            if event.pid is not None:
+                self.pids[event.node] = event.pid
+            self.workers.group.running(event.node)
+            self._events.emit("node_running", node=event.node, pid=event.pid)
+
+    def _node_ended(self, name: NodeName, node_exit: NodeExit) -> None:
+        group = self.workers.group
+        node = group.node(name)
+        if node.status.final:
+            return  # It was given up before; this is its end at last.
+        if node_exit.reason is ExitReason.DONE and name in self._preempted and not node.is_released:
+            node_exit = replace(node_exit, reason=ExitReason.PREEMPTED)
+        plan = group.exited(name, node_exit, self._clock())
+        node = group.node(name)
+        error = node_exit.log_tail[-_ERROR_TAIL:] if node_exit.reason in (ExitReason.ERROR, ExitReason.OOM) else None
+        self._events.emit(
+            "node_ended",
+            node=name,
+            status=node.status,
+            reason=node_exit.reason,
+            code=node_exit.code,
+            released=node.is_released,
+            error=error,
+        )
+        for callback in self.on_node_end:
+            callback(node, node_exit)
+        self._take(plan)
+
+    def _take(self, plan: ScalePlan, *, at_once: bool = False) -> None:
+        """Write a plan down and hand it to the platform."""
+        for node in plan.launch_nodes:
+            self._events.emit(
+                "node_launched",
+                node=node.name,
+                slot=node.slot,
+                restarts=node.restarts,
+                memory=None if node.resource.memory is None else str(node.resource.memory),
+            )
+        for node in plan.remove_nodes:
+            self._events.emit("node_leaving", node=node.name, at_once=at_once or node.status is NodeStatus.FAILED)
+        if plan:
+            self._plans.put_nowait((plan, at_once))
+        self._changed.set()

@@ -1,0 +1,93 @@
+"""JobMaster: the components of one job, wired together, and the loop that ends with the job."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from elastane.core.nodes import JobEnd, Outcome
+from elastane.master.attendance import Attendance
+from elastane.master.control import Control
+from elastane.master.event_log import EventLog
+from elastane.master.job_manager import JobManager
+from elastane.master.task_manager import TaskManager
+from elastane.model.errors import PlatformError
+from elastane.model.job_spec import ElasticJob
+from elastane.platform.base import Platform
+from elastane.rpc.protos import control_pb2, node_pb2
+from elastane.rpc.server import RpcServer
+
+_GOODBYE_S = 2.0
+"""How long watchers have, after the end, to fetch the last events."""
+
+_EXPIRY_LOOK_S = 1.0
+
+
+class JobMaster:
+    """One job's master over one platform."""
+
+    def __init__(self, job: ElasticJob, token: str, platform: Platform, events: EventLog) -> None:
+        clock = time.monotonic
+        self._job = job
+        self._events = events
+        self._clock = clock
+        self.job_manager = JobManager(job, platform, events, clock)
+        self.task_manager = TaskManager(
+            events,
+            max_task_retries=job.spec.max_task_retries,
+            task_timeout_s=job.spec.task_timeout_seconds,
+            on_failed=self.job_manager.fail,
+            clock=clock,
+        )
+        self.attendance = Attendance(
+            self.job_manager,
+            self.task_manager,
+            events,
+            heartbeat_timeout_s=job.spec.heartbeat_timeout_seconds,
+            clock=clock,
+        )
+        self.control = Control(job, self.job_manager, self.task_manager, self.attendance, events, clock)
+        self._server = RpcServer(token, self._refused)
+        self._server.add(node_pb2.DESCRIPTOR.services_by_name["Nodes"], self.attendance)
+        self._server.add(control_pb2.DESCRIPTOR.services_by_name["Control"], self.control)
+
+    async def serve(self) -> str:
+        """Start to answer; the result is the address."""
+        address = await self._server.start()
+        self._events.emit("job_started", job=self._job.name, workers=self._job.spec.worker.replicas)
+        return address
+
+    async def run(self) -> Outcome:
+        """Run the job to its end."""
+        watchers = [
+            asyncio.create_task(self.attendance.watch_heartbeats()),
+            asyncio.create_task(self._watch_expiry()),
+        ]
+        try:
+            outcome = await self.job_manager.run()
+        except PlatformError as error:
+            outcome = Outcome(JobEnd.FAILED, str(error))
+        finally:
+            for task in watchers:
+                task.cancel()
+        left = self.task_manager.remaining_samples
+        if outcome.end is JobEnd.SUCCEEDED and left:
+            self._events.emit("data_left", samples=left, reason="every worker ended before the data did")
+        self._events.emit("job_ended", end=outcome.end, reason=outcome.reason, node=outcome.node)
+        return outcome
+
+    async def close(self) -> None:
+        self.control.end()
+        await self._server.stop(_GOODBYE_S)
+        self._events.close()
+
+    async def _watch_expiry(self) -> None:
+        while True:
+            await asyncio.sleep(_EXPIRY_LOOK_S)
+            expiry = self.task_manager.next_expiry()
+            if expiry is not None and expiry <= self._clock():
+                for node in self.task_manager.expire():
+                    self.job_manager.lost(node, "no progress in its shard")
+
+    def _refused(self, peer: str, method: str, reason: str) -> None:
+        self._events.emit("message_refused", peer=peer, method=method, reason=reason)

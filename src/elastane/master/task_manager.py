@@ -1,0 +1,188 @@
+"""TaskManager: leases shards to workers and counts what they commit. The rules are `core.shards`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from elastane.core.rate import RateWindow
+from elastane.core.shards import Returned, ShardLedger
+from elastane.master.event_log import EventLog
+from elastane.model.dataset import DatasetSpec, Task
+from elastane.model.errors import DatasetMismatch, RequestRefused, StaleLease
+from elastane.model.ids import DatasetName, NodeName, TaskId
+
+MOST_DATASETS = 10_000
+
+
+class Grant(NamedTuple):
+    """The answer to a request for leases: tasks, or the word that all is finished, or neither: wait."""
+
+    tasks: Sequence[Task]
+    finished: bool
+
+
+@dataclass(frozen=True)
+class _Waiting:
+    count: int
+    answer: Callable[[Grant], None]
+
+
+class TaskManager:
+    """All the data sets of a job. `on_failed` is called with the reason when a shard can no longer be retried."""
+
+    def __init__(
+        self,
+        events: EventLog,
+        *,
+        max_task_retries: int,
+        task_timeout_s: float,
+        on_failed: Callable[[str], None],
+        clock: Callable[[], float],
+    ) -> None:
+        self.ledgers: dict[DatasetName, ShardLedger] = {}
+        self.committed_by: dict[NodeName, int] = {}
+        self.rate = RateWindow()
+        self._events = events
+        self._max_task_retries = max_task_retries
+        self._task_timeout_s = task_timeout_s
+        self._on_failed = on_failed
+        self._clock = clock
+        self._waiting: dict[DatasetName, dict[NodeName, _Waiting]] = {}
+
+    @property
+    def remaining_samples(self) -> int:
+        """Samples of all finite data sets that are not yet committed."""
+        return sum(ledger.remaining_samples or 0 for ledger in self.ledgers.values())
+
+    def define(self, worker: NodeName, spec: DatasetSpec) -> None:
+        """Take a data set's description; raise DatasetMismatch if another worker described it differently."""
+        ledger = self.ledgers.get(spec.name)
+        if ledger is None:
+            if len(self.ledgers) >= MOST_DATASETS:
+                raise RequestRefused(f"a job has at most {MOST_DATASETS} data sets")
+            self.ledgers[spec.name] = ShardLedger(
+                spec, max_task_retries=self._max_task_retries, min_timeout_s=self._task_timeout_s
+            )
+            self._events.emit(
+                "dataset_defined",
+                dataset=spec.name,
+                size=spec.epoch_size,
+                epochs=spec.epochs,
+                shard_size=spec.shard_size,
+                shuffle=spec.shuffle,
+                seed=spec.seed,
+                node=worker,
+            )
+        elif ledger.spec != spec:
+            raise DatasetMismatch(f'data set "{spec.name}": {_difference(ledger.spec, spec)}')
+
+    def lease(self, worker: NodeName, name: DatasetName, count: int, answer: Callable[[Grant], None]) -> None:
+        """Answer with tasks or the end if there are any; else answer "wait" now, and once more when there are."""
+        ledger = self._ledger(name)
+        grant = Grant(ledger.lease(worker, count, self._clock()), ledger.finished)
+        if not grant.tasks and not grant.finished:
+            self._waiting.setdefault(name, {})[worker] = _Waiting(count, answer)
+        answer(grant)
+
+    def commit(self, worker: NodeName, name: DatasetName, progress: Iterable[tuple[TaskId, int]]) -> list[str]:
+        """Count finished samples. The answer holds a line for each entry that was stale, and changed nothing."""
+        ledger = self._ledger(name)
+        now = self._clock()
+        refused = []
+        for task, upto in progress:
+            try:
+                committed = ledger.commit(worker, task, upto, now)
+            except StaleLease as error:
+                refused.append(str(error))
+                self._events.emit("commit_refused", dataset=name, node=worker, reason=str(error))
+                continue
+            shard = committed.shard
+            self.rate.add(len(shard), now)
+            self.committed_by[worker] = self.committed_by.get(worker, 0) + len(shard)
+            self._events.emit(
+                "samples_committed", dataset=name, epoch=shard.epoch, start=shard.start, end=shard.end, node=worker
+            )
+            if committed.epoch_done:
+                self._events.emit("epoch_finished", dataset=name, epoch=shard.epoch)
+        if ledger.finished:
+            self._events.emit("dataset_finished", dataset=name, samples=ledger.committed_samples)
+            self._serve_waiting(name)
+        return refused
+
+    def give_back(self, worker: NodeName, name: DatasetName, tasks: Iterable[TaskId], error: str | None) -> list[str]:
+        """Return the rest of these tasks; the answer holds a line for each that the worker did not hold."""
+        ledger = self._ledger(name)
+        returned, refused = [], []
+        for task in tasks:
+            try:
+                returned.append(ledger.give_back(worker, task, error, self._clock()))
+            except StaleLease as stale:
+                refused.append(str(stale))
+        self._take_back(name, returned)
+        return refused
+
+    def worker_lost(self, worker: NodeName, error: str | None) -> None:
+        """Return all that a worker held; `error` counts against the shard it worked on."""
+        for name, ledger in self.ledgers.items():
+            self._waiting.get(name, {}).pop(worker, None)
+            self._take_back(name, ledger.worker_lost(worker, error))
+
+    def expire(self) -> tuple[NodeName, ...]:
+        """Return what stuck workers held; the answer names them."""
+        stuck: dict[NodeName, None] = {}
+        for name, ledger in self.ledgers.items():
+            returned = ledger.expire(self._clock())
+            stuck.update(dict.fromkeys(piece.worker for piece in returned))
+            self._take_back(name, returned)
+        return tuple(stuck)
+
+    def next_expiry(self) -> float | None:
+        expiries = [expiry for ledger in self.ledgers.values() if (expiry := ledger.next_expiry()) is not None]
+        return min(expiries, default=None)
+
+    def _ledger(self, name: DatasetName) -> ShardLedger:
+        try:
+            return self.ledgers[name]
+        except KeyError:
+            raise RequestRefused(f'data set "{name}" is not defined') from None
+
+    def _take_back(self, name: DatasetName, pieces: Iterable[Returned]) -> None:
+        for piece in pieces:
+            shard = piece.shard
+            self._events.emit(
+                "shard_returned",
+                dataset=name,
+                epoch=shard.epoch,
+                start=shard.start,
+                end=shard.end,
+                node=piece.worker,
+                error=piece.error,
+            )
+        ledger = self.ledgers[name]
+        if ledger.failed is not None:
+            failed, errors = ledger.failed
+            self._on_failed(f'data set "{name}", {failed} failed on {len(errors)} tries: {"; ".join(errors)}')
+            return
+        self._serve_waiting(name)
+
+    def _serve_waiting(self, name: DatasetName) -> None:
+        ledger = self.ledgers[name]
+        waiting = self._waiting.get(name, {})
+        for worker, request in list(waiting.items()):
+            grant = Grant(ledger.lease(worker, request.count, self._clock()), ledger.finished)
+            if not grant.tasks and not grant.finished:
+                return
+            del waiting[worker]
+            request.answer(grant)
+
+
+def _difference(known: DatasetSpec, given: DatasetSpec) -> str:
+    for field in ("shard_size", "size", "indices", "epochs", "shuffle", "seed"):
+        ours, theirs = getattr(known, field), getattr(given, field)
+        if ours != theirs and field == "indices":
+            return "indices differ from those another worker gave"
+        if ours != theirs:
+            return f"{field} {theirs} differs from {ours}, which another worker gave"
+    raise AssertionError("equal descriptions")

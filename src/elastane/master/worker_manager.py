@@ -1,0 +1,36 @@
+"""WorkerManager: turns what is wanted of the workers, and what became of them, into scale plans."""
+
+from __future__ import annotations
+
+from elastane.core.nodes import GroupLimits, NodeGroup
+from elastane.model.ids import JobName
+from elastane.model.job_spec import Critical, RoleSpec
+from elastane.model.node import NodeType
+from elastane.model.plan import ResourcePlan, ScalePlan
+
+_CRITICAL_SLOTS: dict[Critical, frozenset[int] | None] = {
+    Critical.NONE: frozenset(),
+    Critical.CHIEF: frozenset({0}),
+    Critical.ALL: None,
+}
+
+
+class WorkerManager:
+    """The job's workers. `group` holds their rules and their state."""
+
+    def __init__(self, job: JobName, role: RoleSpec) -> None:
+        limits = GroupLimits(
+            min_count=role.min_replicas,
+            max_count=role.max_replicas,
+            restart_count=role.restart_count,
+            critical_slots=_CRITICAL_SLOTS[role.critical],
+        )
+        self.group = NodeGroup(job, NodeType.WORKER, role.resource.node_resource(), limits)
+
+    def scale_plan(self, plan: ResourcePlan, now: float) -> ScalePlan:
+        """What a resource plan means for the workers there are. Raises RequestRefused outside the job's limits."""
+        wanted = plan.node_group_resources.get(NodeType.WORKER)
+        if wanted is None:
+            return ScalePlan()
+        self.group.resource = wanted.node_resource
+        return self.group.scale_to(wanted.count, now)

@@ -1,0 +1,10 @@
+"""The variables that a platform sets for a node, and that `elastane.join()` reads."""
+
+ENV_MASTER = "ELASTANE_MASTER"
+"""HOST:PORT of the job's master."""
+
+ENV_TOKEN = "ELASTANE_TOKEN"  # noqa: S105  # the variable's name, not a token
+"""The job's token."""
+
+ENV_NODE = "ELASTANE_NODE"
+"""The node's full name."""

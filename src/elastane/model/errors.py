@@ -1,0 +1,59 @@
+"""The one error tree.
+
+Every error that elastane raises on purpose is an `ElastaneError`. Its text is one line that names what was wrong, the
+value, and what is allowed, so that a command line may print it as it is.
+"""
+
+from __future__ import annotations
+
+
+class ElastaneError(Exception):
+    """Root of every error that elastane raises on purpose."""
+
+
+class InvalidInput(ElastaneError):
+    """What a person wrote (a flag, a file, a quantity) cannot be used."""
+
+
+class InvalidJobSpec(InvalidInput):
+    """A job spec does not validate; `problems` holds one line for each field at fault."""
+
+    def __init__(self, problems: tuple[str, ...]) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = problems
+
+
+class RequestRefused(ElastaneError):
+    """A well-formed request that the job's rules do not allow; nothing was changed."""
+
+
+class IllegalTransition(ElastaneError):
+    """A node was to move between two statuses that do not follow each other."""
+
+
+class StaleLease(ElastaneError):
+    """A worker spoke of a task that it does not hold (any more)."""
+
+
+class MalformedMessage(ElastaneError):
+    """Bytes from the network that are not a message of this protocol, or hold values out of bounds."""
+
+
+class JobNotFound(ElastaneError):
+    """No job of that name is known to this user."""
+
+
+class JobExists(ElastaneError):
+    """A job of that name is already known to this user."""
+
+
+class MasterUnreachable(ElastaneError):
+    """The job's master does not answer at its address."""
+
+
+class DatasetMismatch(ElastaneError):
+    """Two workers described one data set differently."""
+
+
+class PlatformError(ElastaneError):
+    """The platform that hosts the nodes failed or went away."""

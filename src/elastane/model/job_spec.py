@@ -1,0 +1,227 @@
+"""The ElasticJob document: the one description of a job, from a command line, a file or the Kubernetes API.
+
+`load_job` turns a plain document into an `ElasticJob`, or raises InvalidJobSpec with one line for each field at fault:
+the field's path, the value, and what is allowed.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError, model_validator
+from pydantic.alias_generators import to_camel
+from pydantic_core import ErrorDetails, PydanticCustomError
+
+from elastane.model.errors import InvalidInput, InvalidJobSpec
+from elastane.model.ids import JobName, job_name
+from elastane.model.node import NodeResource
+from elastane.model.quantity import Memory
+
+API_VERSION: Literal["elastic.iml.github.io/v1alpha1"] = "elastic.iml.github.io/v1alpha1"
+
+
+class _Document(BaseModel):
+    """Frozen, camelCase outside, and strict about keys that it does not know."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True, arbitrary_types_allowed=True
+    )
+
+
+def _memory(value: object) -> Memory:
+    if isinstance(value, Memory):
+        return value
+    try:
+        return Memory.parse(value)  # type: ignore[arg-type]  # parse() itself refuses what is neither str nor int
+    except InvalidInput as error:
+        raise PydanticCustomError("quantity", "{text}", {"text": str(error)}) from None
+
+
+def _name(value: object) -> JobName:
+    try:
+        return job_name(str(value))
+    except InvalidInput as error:
+        raise PydanticCustomError("quantity", "{text}", {"text": str(error).removeprefix("name: ")}) from None
+
+
+MemoryField = Annotated[Memory, BeforeValidator(_memory), PlainSerializer(str)]
+Seconds = Annotated[float, Field(gt=0, le=10**7, allow_inf_nan=False)]
+
+
+class DistributionStrategy(enum.StrEnum):
+    """How the workers' updates meet: through parameter servers, through all-reduce, or not at all."""
+
+    PARAMETER_SERVER = "parameter_server"
+    RING_ALLREDUCE = "ring-allreduce"
+    NONE = "none"
+
+
+class Critical(enum.StrEnum):
+    """Which nodes of a role end the job when they fail for good."""
+
+    NONE = "none"
+    CHIEF = "chief"
+    ALL = "all"
+
+
+class ResourceSpec(_Document):
+    """What one node of a role may use; absent means that there is no limit beside the platform's own."""
+
+    cpu: Annotated[float, Field(gt=0, le=4096)] | None = None
+    memory: MemoryField | None = None
+    disk: MemoryField | None = None
+    gpu: Annotated[int, Field(ge=0, le=64)] = 0
+
+    def node_resource(self) -> NodeResource:
+        return NodeResource(cpu=self.cpu, memory=self.memory, disk=self.disk, gpu_num=self.gpu)
+
+
+class _KubernetesPart(BaseModel):
+    """A part of the pod template: keys beyond those named here belong to Kubernetes and pass through as they are."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+
+class EnvVar(_KubernetesPart):
+    name: str
+    value: str = ""
+
+
+class Container(_KubernetesPart):
+    name: str = "main"
+    command: Annotated[tuple[str, ...], Field(min_length=1)]
+    args: tuple[str, ...] = ()
+    env: tuple[EnvVar, ...] = ()
+
+
+class PodSpec(_KubernetesPart):
+    containers: tuple[Container, ...]
+
+    @model_validator(mode="after")
+    def _has_a_container(self) -> PodSpec:
+        if not self.containers:
+            raise _field_error("containers", "at least one is needed")
+        return self
+
+
+class PodTemplate(_KubernetesPart):
+    """A pod template. A local job takes the command, arguments and environment of its first container."""
+
+    spec: PodSpec
+
+
+class RoleSpec(_Document):
+    """One role of a job: how many nodes, what each may use, how often each is relaunched, and what it runs."""
+
+    min_replicas: Annotated[int, Field(ge=1, le=10_000)] = 1
+    max_replicas: Annotated[int, Field(ge=1, le=10_000)] = 10_000
+    replicas: Annotated[int, Field(ge=1, le=10_000, default_factory=lambda known: known.get("min_replicas", 1))]
+    """How many to start with; `minReplicas` unless given."""
+    restart_count: Annotated[int, Field(ge=0, le=10_000)] = 3
+    critical: Critical = Critical.NONE
+    resource: ResourceSpec = ResourceSpec()
+    template: PodTemplate
+
+    @model_validator(mode="after")
+    def _sizes_in_order(self) -> RoleSpec:
+        if self.min_replicas > self.max_replicas:
+            raise _field_error("minReplicas", f"{self.min_replicas} is above maxReplicas {self.max_replicas}")
+        if self.replicas < self.min_replicas:
+            raise _field_error("replicas", f"{self.replicas} is below minReplicas {self.min_replicas}")
+        if self.replicas > self.max_replicas:
+            raise _field_error("replicas", f"{self.replicas} is above maxReplicas {self.max_replicas}")
+        return self
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        container = self.template.spec.containers[0]
+        return container.command + container.args
+
+    @property
+    def env(self) -> dict[str, str]:
+        return {variable.name: variable.value for variable in self.template.spec.containers[0].env}
+
+
+class ElasticJobSpec(_Document):
+    distribution_strategy: DistributionStrategy = DistributionStrategy.NONE
+    worker: RoleSpec
+    heartbeat_timeout_seconds: Seconds = 10.0
+    """A worker that says nothing for so long is lost."""
+    task_timeout_seconds: Seconds = 600.0
+    """The least time without progress after which a worker's shards go to others; it grows with the longest task."""
+    max_task_retries: Annotated[int, Field(ge=1, le=1000)] = 3
+    """A shard that fails on so many tries ends the job."""
+    termination_grace_period_seconds: Seconds = 30.0
+    """A node that is asked to leave is killed after so long."""
+
+
+class Metadata(_Document):
+    name: Annotated[JobName, BeforeValidator(_name)]
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+
+
+class ElasticJob(_Document):
+    api_version: Literal["elastic.iml.github.io/v1alpha1"] = API_VERSION
+    kind: Literal["ElasticJob"] = "ElasticJob"
+    metadata: Metadata
+    spec: ElasticJobSpec
+
+    @property
+    def name(self) -> JobName:
+        return self.metadata.name
+
+    def document(self) -> dict[str, Any]:
+        """The plain document that `load_job` reads back to an equal job."""
+        return self.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+
+
+def load_job(document: object) -> ElasticJob:
+    """Validate a plain document; raise InvalidJobSpec with one line for each field at fault."""
+    try:
+        return ElasticJob.model_validate(document)
+    except ValidationError as error:
+        problems = [p for p in error.errors(include_url=False) if p["type"] != "default_factory_not_called"]
+        raise InvalidJobSpec(tuple(_line(problem) for problem in problems)) from None
+
+
+def _field_error(field: str, text: str) -> PydanticCustomError:
+    return PydanticCustomError("field", "{text}", {"text": text, "field": field})
+
+
+def _line(problem: ErrorDetails) -> str:
+    loc = list(problem["loc"])
+    kind, value, context = problem["type"], problem["input"], problem.get("ctx", {})
+    if kind == "field":
+        return f"{_path([*loc, context['field']])}: {problem['msg']}"
+    if kind == "extra_forbidden":
+        return f"{_path(loc)}: unknown key; allowed: {', '.join(_keys_at(loc[:-1]))}"
+    if kind == "missing":
+        return f"{_path(loc)}: missing"
+    if kind in ("enum", "literal_error"):
+        return f'{_path(loc)}: "{value}" is not known; allowed: {context["expected"]}'
+    if kind == "quantity":
+        return f"{_path(loc)}: {problem['msg']}"
+    shown = f'"{value}"' if isinstance(value, str | int | float) and not _is_nan(value) else type(value).__name__
+    return f"{_path(loc)}: {shown} cannot be used; {problem['msg'][0].lower()}{problem['msg'][1:]}"
+
+
+def _is_nan(value: object) -> bool:
+    return isinstance(value, float) and math.isnan(value)
+
+
+def _path(loc: list[int | str]) -> str:
+    text = ""
+    for part in loc:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}"
+    return text.lstrip(".") or "document"
+
+
+def _keys_at(loc: list[int | str]) -> list[str]:
+    """The keys that the document knows at `loc`; every place that forbids others is reached by plain field names."""
+    model: Any = ElasticJob
+    for part in loc:
+        model = next(field.annotation for field in model.model_fields.values() if field.alias == part)
+    return [field.alias or name for name, field in model.model_fields.items()]

@@ -1,0 +1,33 @@
+"""Plans: what an optimizer wants (ResourcePlan), and what the managers decided (ScalePlan)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from elastane.model.ids import NodeName
+from elastane.model.node import Node, NodeGroupResource, NodeResource, NodeType
+
+
+@dataclass(frozen=True)
+class ResourcePlan:
+    """What the job should have: sizes of whole groups, and new resources for single nodes."""
+
+    node_group_resources: Mapping[NodeType, NodeGroupResource] = field(default_factory=dict)
+    node_resources: Mapping[NodeName, NodeResource] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ScalePlan:
+    """What a Scaler is to do: launch these nodes, remove those.
+
+    A node to remove that is FAILED already (it went silent) is ended at once; any other is asked to leave and has the
+    platform's grace period to do so.
+    """
+
+    launch_nodes: tuple[Node, ...] = ()
+    remove_nodes: tuple[Node, ...] = ()
+    ps_addrs: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.launch_nodes or self.remove_nodes or self.ps_addrs)

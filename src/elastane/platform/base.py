@@ -1,0 +1,31 @@
+"""What a platform does for a job: carry out scale plans, and report what became of the nodes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Protocol
+
+from elastane.model.event import NodeEvent
+from elastane.model.plan import ScalePlan
+
+
+class Scaler(Protocol):
+    """Carries out scale plans."""
+
+    async def scale(self, plan: ScalePlan, *, at_once: bool = False) -> None:
+        """Launch and remove nodes. Returns when the platform has taken the plan, not when it is done.
+
+        A removed node is asked to leave and killed after the grace period; with `at_once`, or if the node is FAILED,
+        it is killed now. Raises PlatformError if the platform is gone.
+        """
+
+
+class NodeMonitor(Protocol):
+    """Reports what became of nodes."""
+
+    def events(self) -> AsyncIterator[NodeEvent]:
+        """Every change, in order for each node. Ends with PlatformError if the platform is gone."""
+
+
+class Platform(Scaler, NodeMonitor, Protocol):
+    """A place where nodes live."""

@@ -1,0 +1,233 @@
+"""The process that owns a local job's nodes: it starts them, limits them, reaps them, and never leaves one behind.
+
+Run as `python -m elastane.platform.local.agent COMMAND_FD LIFELINE_FD`. Commands and reports are JSON messages on a
+SOCK_SEQPACKET socket, which keeps their boundaries. The lifeline is a pipe that only the launcher can write to: when
+it closes, by whatever death of the launcher, every node and all that it started is killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import json
+import math
+import os
+import signal
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from elastane.platform.local.memory import MemoryWatch, kernel_oom_kills
+
+MAX_COMMAND_BYTES = 128 * 1024
+LOG_TAIL_BYTES = 8 * 1024
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_FAREWELL_S = 3.0
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass
+class _Process:
+    node: str
+    popen: subprocess.Popen[bytes]
+    log: Path
+    memory: MemoryWatch | None
+    kernel_oom_kills: int
+    kill_timer: asyncio.TimerHandle | None = None
+    over_memory: bool = False
+
+
+class Agent:
+    """Owns the node processes; everything runs on one event loop."""
+
+    def __init__(self, commands: socket.socket, lifeline: int) -> None:
+        self._commands = commands
+        self._lifeline = lifeline
+        self._processes: dict[int, _Process] = {}
+        self._ending = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._cpus = os.sched_getaffinity(0)
+        self._reports: asyncio.Queue[bytes] = asyncio.Queue()
+
+    async def run(self) -> None:
+        # Whatever a node leaves behind becomes this process's child, and is found and ended.
+        _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        self._loop.add_signal_handler(signal.SIGCHLD, self._reap)
+        self._loop.add_signal_handler(signal.SIGTERM, self._ending.set)
+        self._loop.add_signal_handler(signal.SIGINT, lambda: None)
+        self._loop.add_reader(self._lifeline, self._ending.set)
+        works = (self._take_commands(), self._send_reports(), self._watch_memory())
+        tasks = [asyncio.create_task(work) for work in works]
+        await self._ending.wait()
+        for task in tasks:
+            task.cancel()
+        await self._end_all()
+
+    async def _take_commands(self) -> None:
+        while message := await self._loop.sock_recv(self._commands, MAX_COMMAND_BYTES):
+            command = json.loads(message)
+            if command.pop("do") == "launch":
+                self._launch(**command)
+            else:
+                self._remove(**command)
+
+    def _launch(
+        self,
+        *,
+        node: str,
+        command: list[str],
+        env: dict[str, str],
+        log: str,
+        cpu: float | None,
+        memory_bytes: int | None,
+    ) -> None:
+        cpus = self._choose_cpus(cpu)
+
+        def in_child() -> None:
+            _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            if cpus:
+                os.sched_setaffinity(0, cpus)
+
+        environment = {**os.environ, **env}
+        if cpus:
+            environment.setdefault("OMP_NUM_THREADS", str(len(cpus)))
+        oom_kills = kernel_oom_kills()
+        with open(log, "ab") as output:
+            try:
+                popen = subprocess.Popen(  # noqa: S603  # running the user's command is what a node is
+                    command,
+                    env=environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                    preexec_fn=in_child,  # noqa: PLW1509  # this process has one thread
+                )
+            except OSError as error:
+                output.write(f"cannot start {command[0]}: {error.strerror}\n".encode())
+                output.flush()
+                self._report(node=node, status="exited", code=127, out_of_memory=False, log_tail=_tail(Path(log)))
+                return
+        watch = None if memory_bytes is None else MemoryWatch(popen.pid, memory_bytes)
+        self._processes[popen.pid] = _Process(node, popen, Path(log), watch, oom_kills)
+        self._report(node=node, status="running", pid=popen.pid)
+
+    def _choose_cpus(self, cpu: float | None) -> set[int]:
+        """The least used cores, a fraction rounded up to a whole core; empty means all."""
+        if cpu is None or math.ceil(cpu) >= len(self._cpus):
+            return set()
+        used = dict.fromkeys(self._cpus, 0)
+        for pid in self._processes:
+            try:
+                allowed = os.sched_getaffinity(pid)
+            except ProcessLookupError:
+                continue
+            for core in allowed & used.keys():
+                used[core] += 1
+        return set(sorted(used, key=lambda core: (used[core], core))[: math.ceil(cpu)])
+
+    def _remove(self, node: str, grace_s: float) -> None:
+        for pid, process in self._processes.items():
+            if process.node != node:
+                continue
+            if grace_s > 0:
+                # Only the process itself: what it started is its own to end.
+                os.kill(pid, signal.SIGTERM)
+            if process.kill_timer is not None:
+                process.kill_timer.cancel()
+            process.kill_timer = self._loop.call_later(grace_s, _kill_group, pid)
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                # Look before reaping, so that the group can be killed while its number cannot be anyone else's.
+                found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                return
+            if found is None:
+                return
+            process = self._processes.pop(found.si_pid, None)
+            if process is not None:
+                _kill_group(found.si_pid)
+            _, status = os.waitpid(found.si_pid, 0)
+            if process is not None:
+                self._ended(process, os.waitstatus_to_exitcode(status))
+
+    def _ended(self, process: _Process, code: int) -> None:
+        process.popen.returncode = code
+        if process.kill_timer is not None:
+            process.kill_timer.cancel()
+        by_kernel = code == -signal.SIGKILL and kernel_oom_kills() > process.kernel_oom_kills
+        out_of_memory = process.over_memory or (by_kernel and process.kill_timer is None)
+        self._report(
+            node=process.node, status="exited", code=code, out_of_memory=out_of_memory, log_tail=_tail(process.log)
+        )
+
+    async def _watch_memory(self) -> None:
+        while True:
+            await asyncio.sleep(MemoryWatch.EVERY_S)
+            for pid, process in self._processes.items():
+                watch = process.memory
+                if watch is not None and not process.over_memory and (used := watch.over_limit()):
+                    process.over_memory = True
+                    with process.log.open("a") as log:
+                        log.write(f"elastane: killed: {used >> 20} MiB in use, the limit is {watch.limit_mib} MiB\n")
+                    _kill_group(pid)
+
+    def _report(self, **report: Any) -> None:
+        self._reports.put_nowait(json.dumps(report).encode())
+
+    async def _send_reports(self) -> None:
+        try:
+            while True:
+                await self._loop.sock_sendall(self._commands, await self._reports.get())
+        except (BrokenPipeError, ConnectionResetError):
+            return  # The master is gone; the launcher will notice, and close the lifeline.
+
+    async def _end_all(self) -> None:
+        """Kill every node and every descendant, until none is left."""
+        for pid in self._processes:
+            _kill_group(pid)
+        deadline = self._loop.time() + _FAREWELL_S
+        while self._loop.time() < deadline:
+            self._reap()
+            descendants = psutil.Process().children(recursive=True)
+            if not descendants:
+                return
+            for descendant in descendants:
+                try:
+                    descendant.kill()
+                except psutil.NoSuchProcess:
+                    continue
+            await asyncio.sleep(0.01)
+
+
+def _kill_group(pid: int) -> None:
+    try:
+        os.killpg(pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        return  # Nobody is left in it.
+
+
+def _tail(log: Path) -> str:
+    with log.open("rb") as file:
+        file.seek(0, os.SEEK_END)
+        file.seek(max(0, file.tell() - LOG_TAIL_BYTES))
+        return file.read().decode(errors="replace")
+
+
+async def _main(command_fd: int, lifeline_fd: int) -> None:
+    with socket.socket(fileno=command_fd) as commands:
+        commands.setblocking(False)
+        await Agent(commands, lifeline_fd).run()
+
+
+if __name__ == "__main__":
+    asyncio.run(_main(int(sys.argv[1]), int(sys.argv[2])))

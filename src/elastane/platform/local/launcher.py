@@ -1,0 +1,112 @@
+"""Starts a local job: the agent that owns the nodes, and the master. Both end when the launcher does."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import secrets
+import socket
+import subprocess
+import sys
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from elastane.model.errors import PlatformError
+from elastane.model.job_spec import ElasticJob
+from elastane.platform.local.registry import JobFolder, JobRecord
+
+START_TIMEOUT_S = 30.0
+END_TIMEOUT_S = 5.0
+
+
+class LocalJob:
+    """A job that this process launched: its folder, its master and its agent."""
+
+    def __init__(self, job: ElasticJob, events_file: Path | None) -> None:
+        self._job = job
+        self._events_file = events_file
+
+    async def start(self) -> JobRecord:
+        """Start agent and master; return once the master serves. Raises JobExists, PlatformError."""
+        self.folder = JobFolder.create(self._job.name)
+        self._lock = self.folder.hold()
+        record = JobRecord(
+            name=self._job.name,
+            token=secrets.token_urlsafe(32),
+            job=self._job.document(),
+            started_at=datetime.now(UTC).isoformat(),
+        )
+        self.folder.write(record)
+        agent_side, master_side = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        life_read, self._life_write = os.pipe()
+        ready_read, ready_write = os.pipe()
+        self._agent = self._spawn(
+            "elastane.platform.local.agent", [agent_side.fileno(), life_read], [], self.folder.logs / "agent.log"
+        )
+        self._master = self._spawn(
+            "elastane.master",
+            [master_side.fileno(), life_read, ready_write],
+            [str(self.folder.path), *([str(self._events_file)] if self._events_file else [])],
+            self.folder.logs / "master.log",
+        )
+        for descriptor in (life_read, ready_write):
+            os.close(descriptor)
+        agent_side.close()
+        master_side.close()
+        record = replace(record, address=await self._address(ready_read))
+        self.folder.write(record)
+        return record
+
+    async def wait(self) -> dict[str, Any]:
+        """Wait until the master has ended; the answer is how the job ended."""
+        await asyncio.to_thread(self._master.wait)
+        end = self.folder.read_end()
+        if end is None:
+            tail = (self.folder.logs / "master.log").read_text()[-2000:]
+            end = {"end": "failed", "reason": f"the master ended with exit code {self._master.returncode}\n{tail}"}
+        return end
+
+    async def close(self) -> None:
+        """End whatever is left of the job."""
+        os.close(self._life_write)
+        for process in (self._agent, self._master):
+            try:
+                await asyncio.to_thread(process.wait, END_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        os.close(self._lock)
+
+    def _spawn(self, module: str, fds: list[int], arguments: list[str], log: Path) -> subprocess.Popen[bytes]:
+        with log.open("ab") as output:
+            return subprocess.Popen(  # noqa: S603  # our own modules
+                [sys.executable, "-m", module, *map(str, fds), *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                pass_fds=fds,
+                # A Ctrl-C in the terminal is for the launcher alone, which then drains the job.
+                start_new_session=True,
+            )
+
+    async def _address(self, ready: int) -> str:
+        reader = asyncio.StreamReader()
+        loop = asyncio.get_running_loop()
+        transport, _ = await loop.connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(ready, "rb")
+        )
+        try:
+            line = await asyncio.wait_for(reader.readline(), START_TIMEOUT_S)
+        except TimeoutError:
+            line = b""
+        finally:
+            transport.close()
+        if not line:
+            await self.close()
+            tail = (self.folder.logs / "master.log").read_text()[-2000:]
+            raise PlatformError(f"the master did not start\n{tail}")
+        address: str = json.loads(line)["address"]
+        return address

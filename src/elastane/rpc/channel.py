@@ -1,0 +1,84 @@
+"""The client side: a channel to one master, with the token on every call."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any, TypeVar
+
+import grpc
+from google.protobuf.descriptor import ServiceDescriptor
+from google.protobuf.message import Message
+
+from elastane.model.errors import ElastaneError, MalformedMessage, MasterUnreachable, RequestRefused
+from elastane.rpc.messages import CHANNEL_OPTIONS, parse
+
+R = TypeVar("R", bound=Message)
+
+# gRPC's own retries, with its own jitter. Every unary method here may be repeated without harm.
+_RETRIES = json.dumps(
+    {
+        "methodConfig": [
+            {
+                "name": [{}],
+                "retryPolicy": {
+                    "maxAttempts": 4,
+                    "initialBackoff": "0.05s",
+                    "maxBackoff": "1s",
+                    "backoffMultiplier": 3,
+                    "retryableStatusCodes": ["UNAVAILABLE"],
+                },
+            }
+        ]
+    }
+)
+
+
+def _serialize(message: Message) -> bytes:
+    return message.SerializeToString()
+
+
+class MasterChannel:
+    """Calls to the master at `address`; every error comes out as an ElastaneError."""
+
+    def __init__(self, address: str, token: str) -> None:
+        self.address = address
+        self._metadata = (("authorization", f"Bearer {token}"),)
+        self._channel = grpc.aio.insecure_channel(address, [*CHANNEL_OPTIONS, ("grpc.service_config", _RETRIES)])
+
+    async def close(self) -> None:
+        await self._channel.close()
+
+    async def call(
+        self, service: ServiceDescriptor, method: str, request: Message, answer: type[R], timeout_s: float = 10.0
+    ) -> R:
+        """Make a unary call within a deadline."""
+        multicallable = self._channel.unary_unary(f"/{service.full_name}/{method}", request_serializer=_serialize)
+        try:
+            return parse(answer, await multicallable(request, timeout=timeout_s, metadata=self._metadata))
+        except grpc.aio.AioRpcError as error:
+            raise self._translated(error) from None
+
+    async def watch(
+        self, service: ServiceDescriptor, method: str, request: Message, answer: type[R]
+    ) -> AsyncIterator[R]:
+        """Make a call with a streaming answer; it has no deadline."""
+        multicallable = self._channel.unary_stream(f"/{service.full_name}/{method}", request_serializer=_serialize)
+        try:
+            async for data in multicallable(request, metadata=self._metadata):
+                yield parse(answer, data)
+        except grpc.aio.AioRpcError as error:
+            raise self._translated(error) from None
+
+    def open_stream(self, service: ServiceDescriptor, method: str) -> Any:
+        """Open a stream both ways; messages out are serialized, those in are left as bytes for `parse`."""
+        multicallable = self._channel.stream_stream(f"/{service.full_name}/{method}", request_serializer=_serialize)
+        return multicallable(metadata=self._metadata)
+
+    def _translated(self, error: grpc.aio.AioRpcError) -> ElastaneError:
+        details = error.details() or error.code().name
+        if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED):
+            return MasterUnreachable(f"the master at {self.address} does not answer ({details})")
+        if error.code() is grpc.StatusCode.INVALID_ARGUMENT:
+            return MalformedMessage(details)
+        return RequestRefused(details)

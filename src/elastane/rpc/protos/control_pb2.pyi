@@ -1,0 +1,121 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class GetStatusRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class WatchRequest(_message.Message):
+    __slots__ = ("status_interval_s",)
+    STATUS_INTERVAL_S_FIELD_NUMBER: _ClassVar[int]
+    status_interval_s: float
+    def __init__(self, status_interval_s: _Optional[float] = ...) -> None: ...
+
+class ScaleRequest(_message.Message):
+    __slots__ = ("workers",)
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    workers: int
+    def __init__(self, workers: _Optional[int] = ...) -> None: ...
+
+class DrainRequest(_message.Message):
+    __slots__ = ("node",)
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    node: str
+    def __init__(self, node: _Optional[str] = ...) -> None: ...
+
+class StopRequest(_message.Message):
+    __slots__ = ("at_once",)
+    AT_ONCE_FIELD_NUMBER: _ClassVar[int]
+    at_once: bool
+    def __init__(self, at_once: _Optional[bool] = ...) -> None: ...
+
+class Done(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class WatchUpdate(_message.Message):
+    __slots__ = ("status", "event")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    EVENT_FIELD_NUMBER: _ClassVar[int]
+    status: JobStatus
+    event: _containers.RepeatedCompositeFieldContainer[EventRecord]
+    def __init__(self, status: _Optional[_Union[JobStatus, _Mapping]] = ..., event: _Optional[_Iterable[_Union[EventRecord, _Mapping]]] = ...) -> None: ...
+
+class EventRecord(_message.Message):
+    __slots__ = ("json",)
+    JSON_FIELD_NUMBER: _ClassVar[int]
+    json: str
+    def __init__(self, json: _Optional[str] = ...) -> None: ...
+
+class JobStatus(_message.Message):
+    __slots__ = ("job", "state", "reason", "elapsed_s", "workers_wanted", "node", "dataset", "samples_per_s")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    ELAPSED_S_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_WANTED_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    DATASET_FIELD_NUMBER: _ClassVar[int]
+    SAMPLES_PER_S_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    state: str
+    reason: str
+    elapsed_s: float
+    workers_wanted: int
+    node: _containers.RepeatedCompositeFieldContainer[NodeView]
+    dataset: _containers.RepeatedCompositeFieldContainer[DatasetView]
+    samples_per_s: float
+    def __init__(self, job: _Optional[str] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., elapsed_s: _Optional[float] = ..., workers_wanted: _Optional[int] = ..., node: _Optional[_Iterable[_Union[NodeView, _Mapping]]] = ..., dataset: _Optional[_Iterable[_Union[DatasetView, _Mapping]]] = ..., samples_per_s: _Optional[float] = ...) -> None: ...
+
+class NodeView(_message.Message):
+    __slots__ = ("name", "type", "id", "slot", "status", "pid", "restarts", "attending", "leaving", "exit_reason", "committed_samples")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    PID_FIELD_NUMBER: _ClassVar[int]
+    RESTARTS_FIELD_NUMBER: _ClassVar[int]
+    ATTENDING_FIELD_NUMBER: _ClassVar[int]
+    LEAVING_FIELD_NUMBER: _ClassVar[int]
+    EXIT_REASON_FIELD_NUMBER: _ClassVar[int]
+    COMMITTED_SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    type: str
+    id: int
+    slot: int
+    status: str
+    pid: int
+    restarts: int
+    attending: bool
+    leaving: bool
+    exit_reason: str
+    committed_samples: int
+    def __init__(self, name: _Optional[str] = ..., type: _Optional[str] = ..., id: _Optional[int] = ..., slot: _Optional[int] = ..., status: _Optional[str] = ..., pid: _Optional[int] = ..., restarts: _Optional[int] = ..., attending: _Optional[bool] = ..., leaving: _Optional[bool] = ..., exit_reason: _Optional[str] = ..., committed_samples: _Optional[int] = ...) -> None: ...
+
+class DatasetView(_message.Message):
+    __slots__ = ("name", "endless", "epoch_size", "epochs", "epoch", "epoch_committed", "committed", "leased_shards", "finished")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ENDLESS_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_SIZE_FIELD_NUMBER: _ClassVar[int]
+    EPOCHS_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_COMMITTED_FIELD_NUMBER: _ClassVar[int]
+    COMMITTED_FIELD_NUMBER: _ClassVar[int]
+    LEASED_SHARDS_FIELD_NUMBER: _ClassVar[int]
+    FINISHED_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    endless: bool
+    epoch_size: int
+    epochs: int
+    epoch: int
+    epoch_committed: int
+    committed: int
+    leased_shards: int
+    finished: bool
+    def __init__(self, name: _Optional[str] = ..., endless: _Optional[bool] = ..., epoch_size: _Optional[int] = ..., epochs: _Optional[int] = ..., epoch: _Optional[int] = ..., epoch_committed: _Optional[int] = ..., committed: _Optional[int] = ..., leased_shards: _Optional[int] = ..., finished: _Optional[bool] = ...) -> None: ...

@@ -1,0 +1,178 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class NodeMessage(_message.Message):
+    __slots__ = ("hello", "heartbeat", "define_dataset", "lease_request", "commit", "give_back", "goodbye")
+    HELLO_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
+    DEFINE_DATASET_FIELD_NUMBER: _ClassVar[int]
+    LEASE_REQUEST_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_FIELD_NUMBER: _ClassVar[int]
+    GIVE_BACK_FIELD_NUMBER: _ClassVar[int]
+    GOODBYE_FIELD_NUMBER: _ClassVar[int]
+    hello: Hello
+    heartbeat: Heartbeat
+    define_dataset: DefineDataset
+    lease_request: LeaseRequest
+    commit: Commit
+    give_back: GiveBack
+    goodbye: Goodbye
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., define_dataset: _Optional[_Union[DefineDataset, _Mapping]] = ..., lease_request: _Optional[_Union[LeaseRequest, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., give_back: _Optional[_Union[GiveBack, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ...) -> None: ...
+
+class Hello(_message.Message):
+    __slots__ = ("protocol", "node")
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    protocol: int
+    node: str
+    def __init__(self, protocol: _Optional[int] = ..., node: _Optional[str] = ...) -> None: ...
+
+class Heartbeat(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class DefineDataset(_message.Message):
+    __slots__ = ("name", "shard_size", "size", "indices", "endless", "epochs", "shuffle", "seed")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SHARD_SIZE_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    INDICES_FIELD_NUMBER: _ClassVar[int]
+    ENDLESS_FIELD_NUMBER: _ClassVar[int]
+    EPOCHS_FIELD_NUMBER: _ClassVar[int]
+    SHUFFLE_FIELD_NUMBER: _ClassVar[int]
+    SEED_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    shard_size: int
+    size: int
+    indices: IndexList
+    endless: Endless
+    epochs: int
+    shuffle: bool
+    seed: int
+    def __init__(self, name: _Optional[str] = ..., shard_size: _Optional[int] = ..., size: _Optional[int] = ..., indices: _Optional[_Union[IndexList, _Mapping]] = ..., endless: _Optional[_Union[Endless, _Mapping]] = ..., epochs: _Optional[int] = ..., shuffle: _Optional[bool] = ..., seed: _Optional[int] = ...) -> None: ...
+
+class IndexList(_message.Message):
+    __slots__ = ("index",)
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    index: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, index: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Endless(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class LeaseRequest(_message.Message):
+    __slots__ = ("dataset", "count")
+    DATASET_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    dataset: str
+    count: int
+    def __init__(self, dataset: _Optional[str] = ..., count: _Optional[int] = ...) -> None: ...
+
+class Progress(_message.Message):
+    __slots__ = ("task", "upto")
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    UPTO_FIELD_NUMBER: _ClassVar[int]
+    task: int
+    upto: int
+    def __init__(self, task: _Optional[int] = ..., upto: _Optional[int] = ...) -> None: ...
+
+class Commit(_message.Message):
+    __slots__ = ("dataset", "progress")
+    DATASET_FIELD_NUMBER: _ClassVar[int]
+    PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    dataset: str
+    progress: _containers.RepeatedCompositeFieldContainer[Progress]
+    def __init__(self, dataset: _Optional[str] = ..., progress: _Optional[_Iterable[_Union[Progress, _Mapping]]] = ...) -> None: ...
+
+class GiveBack(_message.Message):
+    __slots__ = ("dataset", "task", "error")
+    DATASET_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    dataset: str
+    task: _containers.RepeatedScalarFieldContainer[int]
+    error: str
+    def __init__(self, dataset: _Optional[str] = ..., task: _Optional[_Iterable[int]] = ..., error: _Optional[str] = ...) -> None: ...
+
+class Goodbye(_message.Message):
+    __slots__ = ("preempted",)
+    PREEMPTED_FIELD_NUMBER: _ClassVar[int]
+    preempted: bool
+    def __init__(self, preempted: _Optional[bool] = ...) -> None: ...
+
+class MasterMessage(_message.Message):
+    __slots__ = ("welcome", "dataset_defined", "leases", "refused", "farewell")
+    WELCOME_FIELD_NUMBER: _ClassVar[int]
+    DATASET_DEFINED_FIELD_NUMBER: _ClassVar[int]
+    LEASES_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    FAREWELL_FIELD_NUMBER: _ClassVar[int]
+    welcome: Welcome
+    dataset_defined: DatasetDefined
+    leases: Leases
+    refused: Refused
+    farewell: Farewell
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., dataset_defined: _Optional[_Union[DatasetDefined, _Mapping]] = ..., leases: _Optional[_Union[Leases, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., farewell: _Optional[_Union[Farewell, _Mapping]] = ...) -> None: ...
+
+class Welcome(_message.Message):
+    __slots__ = ("heartbeat_interval_s",)
+    HEARTBEAT_INTERVAL_S_FIELD_NUMBER: _ClassVar[int]
+    heartbeat_interval_s: float
+    def __init__(self, heartbeat_interval_s: _Optional[float] = ...) -> None: ...
+
+class DatasetDefined(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class Leases(_message.Message):
+    __slots__ = ("dataset", "state", "lease")
+    class State(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        STATE_UNSPECIFIED: _ClassVar[Leases.State]
+        GRANTED: _ClassVar[Leases.State]
+        WAIT: _ClassVar[Leases.State]
+        FINISHED: _ClassVar[Leases.State]
+    STATE_UNSPECIFIED: Leases.State
+    GRANTED: Leases.State
+    WAIT: Leases.State
+    FINISHED: Leases.State
+    DATASET_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    dataset: str
+    state: Leases.State
+    lease: _containers.RepeatedCompositeFieldContainer[Lease]
+    def __init__(self, dataset: _Optional[str] = ..., state: _Optional[_Union[Leases.State, str]] = ..., lease: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ...) -> None: ...
+
+class Lease(_message.Message):
+    __slots__ = ("task", "epoch", "start", "end")
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    task: int
+    epoch: int
+    start: int
+    end: int
+    def __init__(self, task: _Optional[int] = ..., epoch: _Optional[int] = ..., start: _Optional[int] = ..., end: _Optional[int] = ...) -> None: ...
+
+class Refused(_message.Message):
+    __slots__ = ("reason", "dataset")
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    DATASET_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    dataset: str
+    def __init__(self, reason: _Optional[str] = ..., dataset: _Optional[str] = ...) -> None: ...
+
+class Farewell(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

@@ -1,0 +1,1 @@
+"""PyTorch: nothing outside this room (and `ps`, `checkpoint`) imports torch."""

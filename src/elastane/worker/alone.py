@@ -1,0 +1,49 @@
+"""A worker without a launcher: the rules of `core.shards` in this process, and nobody else to share with."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from elastane.core.shards import ShardLedger
+from elastane.model.dataset import DatasetSpec
+from elastane.model.ids import DatasetName, NodeName, TaskId
+from elastane.worker.task_source import TaskSink
+
+_MYSELF = NodeName("alone-worker-0")
+
+
+class AloneTaskSource:
+    """A TaskSource that answers at once."""
+
+    def __init__(self) -> None:
+        self._ledgers: dict[DatasetName, ShardLedger] = {}
+        self._sinks: dict[DatasetName, TaskSink] = {}
+
+    def define(self, spec: DatasetSpec, sink: TaskSink) -> None:
+        # Alone, nothing is retried: an error of the training code ends this process.
+        self._ledgers[spec.name] = ShardLedger(spec, max_task_retries=1, min_timeout_s=float("inf"))
+        self._sinks[spec.name] = sink
+
+    def request(self, dataset: DatasetName, count: int) -> None:
+        ledger, sink = self._ledgers[dataset], self._sinks[dataset]
+        if tasks := ledger.lease(_MYSELF, count, time.monotonic()):
+            sink.granted(tasks)
+        elif ledger.finished:
+            sink.finished()
+        else:
+            sink.wait()
+
+    def commit(self, dataset: DatasetName, progress: Sequence[tuple[TaskId, int]]) -> None:
+        ledger = self._ledgers[dataset]
+        for task, upto in progress:
+            ledger.commit(_MYSELF, task, upto, time.monotonic())
+        if ledger.finished:
+            self._sinks[dataset].finished()
+
+    def give_back(self, dataset: DatasetName, tasks: Sequence[TaskId], error: str | None) -> None:
+        for task in tasks:
+            self._ledgers[dataset].give_back(_MYSELF, task, error, time.monotonic())
+
+    def close(self, *, preempted: bool) -> None:  # noqa: ARG002  # alone, nobody wants to know
+        self._sinks.clear()

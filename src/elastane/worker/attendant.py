@@ -1,0 +1,213 @@
+"""Attendant: the thread that keeps a worker's stream to the master, and brings its tasks.
+
+It opens the stream anew whenever it breaks; what was leased by then is void, and is asked for again. The training
+thread hands it messages and goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import logging
+import random
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import grpc
+
+from elastane.core.backoff import delays
+from elastane.model.dataset import DatasetSpec
+from elastane.model.errors import DatasetMismatch, ElastaneError, MasterUnreachable, RequestRefused
+from elastane.model.ids import DatasetName, NodeName, TaskId
+from elastane.rpc import wire
+from elastane.rpc.channel import MasterChannel
+from elastane.rpc.messages import parse
+from elastane.rpc.protos import node_pb2 as pb
+from elastane.worker.task_source import TaskSink
+
+ANSWER_TIMEOUT_S = 60.0
+GOODBYE_TIMEOUT_S = 10.0
+
+_FINAL = frozenset(
+    {grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.INVALID_ARGUMENT}
+)
+"""Answers that a new stream would get again."""
+
+_SERVICE = pb.DESCRIPTOR.services_by_name["Nodes"]
+_log = logging.getLogger("elastane.worker")
+
+
+class Attendant:
+    """A TaskSource over the stream to a master."""
+
+    def __init__(self, address: str, token: str, node: NodeName) -> None:
+        self._address = address
+        self._token = token
+        self._node = node
+        self._loop = asyncio.new_event_loop()
+        self._outbox: asyncio.Queue[pb.NodeMessage] = asyncio.Queue()
+        self._datasets: dict[DatasetName, tuple[DatasetSpec, TaskSink]] = {}
+        self._defining: dict[DatasetName, concurrent.futures.Future[None]] = {}
+        self._welcomed: concurrent.futures.Future[None] = concurrent.futures.Future()
+        self._farewell: concurrent.futures.Future[None] = concurrent.futures.Future()
+        self._thread = threading.Thread(target=self._run, name="elastane-attendant", daemon=True)
+
+    def start(self) -> None:
+        """Open the stream. Raises RequestRefused if the master does not want this node, MasterUnreachable."""
+        self._thread.start()
+        try:
+            self._welcomed.result(ANSWER_TIMEOUT_S)
+        except TimeoutError:
+            raise MasterUnreachable(f"the master at {self._address} did not answer in {ANSWER_TIMEOUT_S:g} s") from None
+
+    def define(self, spec: DatasetSpec, sink: TaskSink) -> None:
+        answer: concurrent.futures.Future[None] = concurrent.futures.Future()
+
+        def on_loop() -> None:
+            self._datasets[spec.name] = (spec, sink)
+            self._defining[spec.name] = answer
+            self._outbox.put_nowait(pb.NodeMessage(define_dataset=wire.define_dataset_to_wire(spec)))
+
+        self._loop.call_soon_threadsafe(on_loop)
+        try:
+            answer.result(ANSWER_TIMEOUT_S)
+        except TimeoutError:
+            raise MasterUnreachable(f"the master at {self._address} did not answer in {ANSWER_TIMEOUT_S:g} s") from None
+
+    def request(self, dataset: DatasetName, count: int) -> None:
+        self._say(pb.NodeMessage(lease_request=pb.LeaseRequest(dataset=dataset, count=count)))
+
+    def commit(self, dataset: DatasetName, progress: Sequence[tuple[TaskId, int]]) -> None:
+        entries = [pb.Progress(task=task, upto=upto) for task, upto in progress]
+        self._say(pb.NodeMessage(commit=pb.Commit(dataset=dataset, progress=entries)))
+
+    def give_back(self, dataset: DatasetName, tasks: Sequence[TaskId], error: str | None) -> None:
+        text = (error or "")[: wire.MOST_TEXT]
+        self._say(pb.NodeMessage(give_back=pb.GiveBack(dataset=dataset, task=tasks, error=text)))
+
+    def close(self, *, preempted: bool) -> None:
+        self._say(pb.NodeMessage(goodbye=pb.Goodbye(preempted=preempted)))
+        try:
+            self._farewell.result(GOODBYE_TIMEOUT_S)
+        except (TimeoutError, ElastaneError):
+            _log.warning("the master at %s did not hear this worker's goodbye", self._address)
+        self._thread.join(GOODBYE_TIMEOUT_S)
+
+    def _say(self, message: pb.NodeMessage) -> None:
+        self._loop.call_soon_threadsafe(self._outbox.put_nowait, message)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_until_complete(self._attend())
+        finally:
+            self._loop.close()
+
+    async def _attend(self) -> None:
+        """Keep a stream open until the farewell, or until the master's answer is final."""
+        channel = MasterChannel(self._address, self._token)
+        pauses = delays(0.1, 5.0, random.Random())  # noqa: S311  # jitter, not a secret
+        try:
+            while not self._farewell.done():
+                stream = channel.open_stream(_SERVICE, "Attend")
+                # However the stream broke, its code says why.
+                with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+                    await self._one_stream(stream)
+                code = await stream.code()
+                if self._farewell.done():
+                    return
+                if code in _FINAL:
+                    self._give_up(RequestRefused(await stream.details()))
+                    return
+                _log.warning("lost the master at %s (%s); trying again", self._address, code.name)
+                await asyncio.sleep(next(pauses))
+        finally:
+            await channel.close()
+
+    async def _one_stream(self, stream: Any) -> None:
+        await stream.write(pb.NodeMessage(hello=pb.Hello(protocol=wire.PROTOCOL, node=self._node)))
+        welcome = await _read(stream)
+        if welcome is None or welcome.WhichOneof("body") != "welcome":
+            return
+        if self._welcomed.done():
+            self._start_over()
+        else:
+            self._welcomed.set_result(None)
+        helpers = [
+            asyncio.create_task(_write(stream, self._outbox)),
+            asyncio.create_task(self._beat(welcome.welcome.heartbeat_interval_s)),
+        ]
+        try:
+            while (message := await _read(stream)) is not None:
+                self._take(message)
+                if self._farewell.done():
+                    return
+        finally:
+            for helper in helpers:
+                helper.cancel()
+            await asyncio.gather(*helpers, return_exceptions=True)
+
+    def _start_over(self) -> None:
+        """On a new stream: nothing that was said or leased on the old one stands."""
+        self._outbox = asyncio.Queue()
+        for spec, _ in self._datasets.values():
+            self._outbox.put_nowait(pb.NodeMessage(define_dataset=wire.define_dataset_to_wire(spec)))
+        for _, sink in self._datasets.values():
+            sink.voided()
+
+    async def _beat(self, interval_s: float) -> None:
+        while True:
+            await asyncio.sleep(interval_s)
+            self._outbox.put_nowait(pb.NodeMessage(heartbeat=pb.Heartbeat()))
+
+    def _take(self, message: pb.MasterMessage) -> None:
+        match message.WhichOneof("body"):
+            case "leases":
+                leases = message.leases
+                _, sink = self._datasets[DatasetName(leases.dataset)]
+                deliver: dict[int, Callable[[], None]] = {
+                    pb.Leases.GRANTED: lambda: sink.granted(wire.tasks_from_wire(leases)),
+                    pb.Leases.WAIT: sink.wait,
+                    pb.Leases.FINISHED: sink.finished,
+                }
+                deliver[leases.state]()
+            case "dataset_defined":
+                self._defined(DatasetName(message.dataset_defined.name), None)
+            case "refused":
+                name = DatasetName(message.refused.dataset)
+                if not self._defined(name, DatasetMismatch(message.refused.reason)):
+                    _log.warning("the master refused: %s", message.refused.reason)
+            case "farewell":
+                self._farewell.set_result(None)
+            case other:
+                _log.warning("the master sent %s, which has no meaning here", other)
+
+    def _defined(self, name: DatasetName, error: Exception | None) -> bool:
+        answer = self._defining.pop(name, None)
+        if answer is None:
+            return False
+        if error is None:
+            answer.set_result(None)
+        else:
+            del self._datasets[name]
+            answer.set_exception(error)
+        return True
+
+    def _give_up(self, error: ElastaneError) -> None:
+        for answer in (self._welcomed, self._farewell, *self._defining.values()):
+            if not answer.done():
+                answer.set_exception(error)
+        for _, sink in self._datasets.values():
+            sink.failed(error)
+
+
+async def _read(stream: Any) -> pb.MasterMessage | None:
+    data = await stream.read()
+    return None if data is grpc.aio.EOF else parse(pb.MasterMessage, data)
+
+
+async def _write(stream: Any, outbox: asyncio.Queue[pb.NodeMessage]) -> None:
+    while True:
+        await stream.write(await outbox.get())

@@ -1,0 +1,176 @@
+"""ShardClient: one data set's tasks on the worker's side, cut into the slices that make a batch.
+
+The training thread takes slices and commits them; the source's thread brings tasks. Tasks are asked for ahead, so the
+training thread finds the next one here.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from elastane.core.order import sample_indices
+from elastane.model.dataset import DatasetSpec, Task
+from elastane.model.ids import TaskId
+from elastane.worker.task_source import TaskSource
+
+SHARDS_AHEAD = 2
+"""How many shards are held beyond the one in work."""
+
+
+@dataclass(frozen=True)
+class Slice:
+    """A piece of a leased shard that went into a batch: samples, and the position up to which they reach."""
+
+    task: TaskId
+    epoch: int
+    samples: Sequence[int]
+    upto: int
+    ends_task: bool
+    lease_round: int
+    """Counts how often leases were voided; a slice of an earlier round can no longer be committed."""
+
+
+@dataclass
+class _Held:
+    task: Task
+    samples: Sequence[int]
+    position: int
+
+
+class ShardClient:
+    """A TaskSink, and the training thread's way to the tasks."""
+
+    def __init__(self, spec: DatasetSpec, source: TaskSource) -> None:
+        self.spec = spec
+        self._source = source
+        self._held: deque[_Held] = deque()
+        # Re-entrant, for a signal handler may call drain() while this very thread holds it.
+        self._changed = threading.Condition(threading.RLock())
+        self._asked = False
+        self._told_to_wait = False
+        self._finished = False
+        self._draining = False
+        self._failure: Exception | None = None
+        self._lease_round = 0
+        source.define(spec, self)
+
+    def take(self, count: int) -> list[Slice]:
+        """The next `count` samples, fewer at the end of an epoch, none when all is done or the worker leaves.
+
+        Fewer come also when no shard is free at present: a short batch now is better than sitting on samples that
+        others wait for. Raises what the source failed with.
+        """
+        slices: list[Slice] = []
+        missing = count
+        self._ask_ahead()
+        while missing:
+            with self._changed:
+                while not self._held and not self._may_return(bool(slices)):
+                    self._changed.wait()
+                if self._failure is not None:
+                    raise self._failure
+                if self._draining or not self._held:
+                    break
+                held = self._held[0]
+                if slices and held.task.shard.epoch != slices[0].epoch:
+                    break
+                piece = self._cut(held, missing)
+                slices.append(piece)
+                missing -= len(piece.samples)
+            self._ask_ahead()
+        if self._draining:
+            self.put_back(slices)
+            return []
+        return slices
+
+    def commit(self, slices: Sequence[Slice]) -> bool:
+        """Count the samples of a finished batch; False if they were leased before the leases were voided."""
+        valid = [piece for piece in slices if piece.lease_round == self._lease_round]
+        latest = {piece.task: piece.upto for piece in valid}
+        if latest:
+            self._source.commit(self.spec.name, list(latest.items()))
+        return len(valid) == len(slices)
+
+    def put_back(self, slices: Sequence[Slice], error: str | None = None) -> None:
+        """Return all tasks: those of these slices, against which `error` counts, and all others."""
+        self.put_back_ahead(slices)
+        tasks = dict.fromkeys(piece.task for piece in slices if piece.lease_round == self._lease_round)
+        if tasks:
+            self._source.give_back(self.spec.name, list(tasks), error)
+
+    def put_back_ahead(self, slices: Sequence[Slice]) -> None:
+        """Return the tasks that no one of these slices is from."""
+        in_hand = {piece.task for piece in slices}
+        with self._changed:
+            ahead = [held.task.id for held in self._held if held.task.id not in in_hand]
+            self._held.clear()
+        if ahead:
+            self._source.give_back(self.spec.name, ahead, None)
+
+    def drain(self) -> None:
+        """Take no more; whoever waits in `take` returns."""
+        with self._changed:
+            self._draining = True
+            self._changed.notify_all()
+
+    def granted(self, tasks: Sequence[Task]) -> None:
+        fresh = [
+            _Held(task, sample_indices(self.spec, task.shard.epoch, task.shard.start, task.shard.end), 0)
+            for task in tasks
+        ]
+        with self._changed:
+            unwanted = self._draining
+            if not unwanted:
+                self._held.extend(fresh)
+            self._asked = self._told_to_wait = False
+            self._changed.notify_all()
+        if unwanted:
+            self._source.give_back(self.spec.name, [task.id for task in tasks], None)
+        self._ask_ahead()
+
+    def wait(self) -> None:
+        with self._changed:
+            self._told_to_wait = True
+            self._changed.notify_all()
+
+    def finished(self) -> None:
+        with self._changed:
+            self._finished = True
+            self._changed.notify_all()
+
+    def voided(self) -> None:
+        with self._changed:
+            self._held.clear()
+            self._lease_round += 1
+            self._asked = self._told_to_wait = False
+        self._ask_ahead()
+
+    def failed(self, error: Exception) -> None:
+        with self._changed:
+            self._failure = error
+            self._changed.notify_all()
+
+    def _may_return(self, partial: bool) -> bool:
+        ended = self._finished or self._draining or self._failure is not None
+        return ended or (partial and self._told_to_wait)
+
+    def _cut(self, held: _Held, most: int) -> Slice:
+        end = min(held.position + most, len(held.samples))
+        samples = held.samples[held.position : end]
+        shard = held.task.shard
+        held.position = end
+        ends_task = end == len(held.samples)
+        if ends_task:
+            self._held.popleft()
+        return Slice(held.task.id, shard.epoch, samples, shard.start + end, ends_task, self._lease_round)
+
+    def _ask_ahead(self) -> None:
+        with self._changed:
+            missing = SHARDS_AHEAD + 1 - len(self._held)
+            if self._asked or self._finished or self._draining or missing < 2:
+                return
+            self._asked = True
+        self._source.request(self.spec.name, missing)
