@@ -36,7 +36,8 @@ class Heartbeats:
         if slept:
             self._heard = dict.fromkeys(self._heard, now)
             return ()
-        late = tuple(node for node, heard in self._heard.items() if now - heard > self.limit_s)
+        # One look early, so that silence is known within the limit and not one look after it.
+        late = tuple(node for node, heard in self._heard.items() if now - heard > self.limit_s - self.look_every_s)
         for node in late:
             del self._heard[node]
         return late

@@ -17,7 +17,7 @@ from pathlib import Path
 import structlog
 from google.protobuf.json_format import MessageToDict
 
-from elastane.core.nodes import JobEnd, Outcome
+from elastane.core.nodes import JobEnd
 from elastane.master.event_log import EventLog
 from elastane.master.master import JobMaster
 from elastane.model.environment import ENV_MASTER, ENV_TOKEN
@@ -55,8 +55,7 @@ async def main(agent_fd: int, lifeline_fd: int, ready_fd: int, folder: JobFolder
         outcome = running.result()
     else:
         running.cancel()
-        outcome = Outcome(JobEnd.FAILED, "the launcher died")
-        events.emit("job_ended", end=outcome.end, reason=outcome.reason, node=None)
+        outcome = master.launcher_died()
     folder.write_end(
         {
             "end": outcome.end,

@@ -104,6 +104,16 @@ class JobManager:
         """End the job as failed, for a reason found elsewhere."""
         self._take(self.workers.group.fail(reason))
 
+    def abandon(self, reason: str) -> Outcome:
+        """End the job as failed because the platform is gone, and all nodes with it."""
+        group = self.workers.group
+        group.fail(reason)
+        for node in group.nodes:
+            if not node.status.final:
+                group.exited(node.name, NodeExit(ExitReason.KILLED), self._clock())
+        assert group.outcome is not None
+        return group.outcome
+
     def preempted(self, name: NodeName) -> None:
         """A node says that it was told to leave; its coming exit is no completion."""
         self._preempted.add(name)

@@ -66,20 +66,29 @@ class JobMaster:
         try:
             outcome = await self.job_manager.run()
         except PlatformError as error:
-            outcome = Outcome(JobEnd.FAILED, str(error))
+            outcome = self.job_manager.abandon(str(error))
         finally:
             for task in watchers:
                 task.cancel()
-        left = self.task_manager.remaining_samples
-        if outcome.end is JobEnd.SUCCEEDED and left:
-            self._events.emit("data_left", samples=left, reason="every worker ended before the data did")
-        self._events.emit("job_ended", end=outcome.end, reason=outcome.reason, node=outcome.node)
+        self._conclude(outcome)
+        return outcome
+
+    def launcher_died(self) -> Outcome:
+        """Give up: with the launcher the agent went, and with the agent all nodes."""
+        outcome = self.job_manager.abandon("the launcher died")
+        self._conclude(outcome)
         return outcome
 
     async def close(self) -> None:
         self.control.end()
         await self._server.stop(_GOODBYE_S)
         self._events.close()
+
+    def _conclude(self, outcome: Outcome) -> None:
+        left = self.task_manager.remaining_samples
+        if outcome.end is JobEnd.SUCCEEDED and left:
+            self._events.emit("data_left", samples=left, reason="every worker ended before the data did")
+        self._events.emit("job_ended", end=outcome.end, reason=outcome.reason, node=outcome.node)
 
     async def _watch_expiry(self) -> None:
         while True:

@@ -1,0 +1,103 @@
+"""Faults by name: `fail_at(node="worker-1", step=7, how="kill")` is carried out by that worker at that step."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+
+import psutil
+
+import elastane
+
+
+@dataclass(frozen=True)
+class Fault:
+    node: str
+    step: int
+    how: str
+
+    @property
+    def argument(self) -> str:
+        return f"--fault={self.node}@{self.step}:{self.how}"
+
+    @classmethod
+    def parse(cls, text: str) -> Fault:
+        place, _, how = text.partition(":")
+        node, _, step = place.partition("@")
+        return cls(node, int(step), how)
+
+
+def fail_at(*, node: str, step: int, how: str) -> str:
+    """The argument that makes `node` fail after its batch number `step` came, before it is counted."""
+    return Fault(node, step, how).argument
+
+
+def add_faults(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--fault", action="append", default=[], type=Fault.parse)
+
+
+def inject(job: elastane.Job, faults: list[Fault]) -> None:
+    """Carry out the faults that are due at this node and step."""
+    short_name = "-".join(job.node.rsplit("-", 2)[-2:])
+    for fault in faults:
+        if (fault.node, fault.step) == (short_name, job.step):
+            print(f"fault {fault.how} at {time.time()}")
+            _carry_out(job, fault.how)
+
+
+def launcher() -> psutil.Process:
+    """The `elastane run` process: the parent of the agent, which is this process's parent."""
+    agent = psutil.Process().parent()
+    assert agent is not None
+    parent = agent.parent()
+    assert parent is not None
+    return parent
+
+
+def _carry_out(job: elastane.Job, how: str) -> None:
+    action, _, argument = how.partition("=")
+    job_name = job.node.rsplit("-", 2)[0]
+    match action:
+        case "kill" | "stop" | "terminate" | "segfault":
+            numbers = {
+                "kill": signal.SIGKILL,
+                "stop": signal.SIGSTOP,
+                "terminate": signal.SIGTERM,
+                "segfault": signal.SIGSEGV,
+            }
+            os.kill(os.getpid(), numbers[action])
+        case "raise":
+            raise ValueError("planted")
+        case "exit":
+            sys.exit(int(argument))
+        case "hang":
+            while True:
+                signal.pause()
+        case "allocate":
+            block = bytearray(int(argument) << 20)
+            block[::4096] = b"x" * len(block[::4096])
+            time.sleep(1)
+        case "spawn":
+            # A process that outlives its parent, in a session of its own.
+            subprocess.Popen(["sleep", argument], start_new_session=True)
+        case "kill-launcher":
+            launcher().kill()
+        case "interrupt-launcher":
+            launcher().send_signal(signal.SIGINT)
+        case "kill-master":
+            (master,) = [child for child in launcher().children() if "elastane.master" in child.cmdline()]
+            master.kill()
+        case "kill-agent":
+            parent = psutil.Process().parent()
+            assert parent is not None
+            parent.kill()
+        case "command":
+            words = argument.replace("JOB", job_name).split()
+            subprocess.run([sys.executable, "-m", "elastane", *words], check=False)
+        case _:
+            raise AssertionError(f"no such fault: {how}")
