@@ -63,7 +63,7 @@ class Job:
         self._calls = 0
         self._streams: list[BatchStream] = []
         self._closed = False
-        self._on_sigterm()
+        self._restore_sigterm = self._on_sigterm()
         atexit.register(self._close_at_exit)
 
     def batches(
@@ -85,13 +85,13 @@ class Job:
 
         dataset: anything with `dataset[i]`; without `__len__` it is an endless stream.
         epochs: how often each sample is used. The order depends on `seed` and the epoch alone; `seed` is by default
-            the number of this call, so that a loop of one-epoch calls has a new order each time.
+            the number of this call, so that a loop of one-epoch calls has a new order each time (0 with a `name`).
         indices: use only these samples, instead of all.
         shard_size: how many samples are leased at a time; by default up to 16 batches, less for small data sets.
         collate_fn: makes a batch of a list of samples; by default PyTorch's rule if the script uses PyTorch, else a
             tuple of columns.
         name: what the data set is called in the job; by default calls are numbered, and must then come in the same
-            order on every worker.
+            order on every worker. A data set that is finished has no more batches under the same name.
         """
         if batch_size < 1:
             raise InvalidInput(f"batch_size: {batch_size} is below 1")
@@ -102,12 +102,12 @@ class Job:
         samples = size if indices is None else len(indices)
         spec = DatasetSpec(
             name=DatasetName(name or f"batches-{number}"),
-            shard_size=shard_size or _shard_size(samples, batch_size),
+            shard_size=_shard_size(samples, batch_size) if shard_size is None else shard_size,
             size=size,
             indices=None if indices is None else tuple(int(index) for index in indices),
             epochs=epochs,
             shuffle=shuffle,
-            seed=number if seed is None else seed,
+            seed=seed if seed is not None else number if name is None else 0,
         )
         client = ShardClient(spec, self._source)
         stream = BatchStream(client, dataset, batch_size, collate_fn or _default_collate())
@@ -123,6 +123,8 @@ class Job:
         self._closed = True
         self._close_streams(lambda _: True, error)
         self._source.close(preempted=self.draining)
+        atexit.unregister(self._close_at_exit)
+        self._restore_sigterm()
 
     def __enter__(self) -> Self:
         return self
@@ -143,9 +145,10 @@ class Job:
             stream.close(error)
             self._streams.remove(stream)
 
-    def _on_sigterm(self) -> None:
+    def _on_sigterm(self) -> Callable[[], object]:
+        """Leave on SIGTERM; the answer puts back what was there before."""
         if threading.current_thread() is not threading.main_thread():
-            return
+            return lambda: None
         before = signal.getsignal(signal.SIGTERM)
 
         def leave(number: int, frame: FrameType | None) -> None:
@@ -156,6 +159,7 @@ class Job:
                 before(number, frame)
 
         signal.signal(signal.SIGTERM, leave)
+        return lambda: signal.signal(signal.SIGTERM, before)
 
     def _close_at_exit(self) -> None:
         # Only a script that does not use `with` gets here; an uncaught error has been shown by now.

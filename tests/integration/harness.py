@@ -66,6 +66,16 @@ class Jobs:
             check=False,
         )
 
+    def start(self, *script_arguments: str) -> subprocess.Popen[str]:
+        """Start the counting script, to be read while it runs."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "elastane", "run", "--name", "job", SCRIPT, *script_arguments],
+            env=self.env,
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
     def run(self, *script_arguments: str, options: tuple[str, ...] = (), name: str = "job") -> Finished:
         """Run the counting script to its end."""
         events = self.folder / f"{name}-events.jsonl"

@@ -159,9 +159,7 @@ def test_the_launcher_killed_leaves_no_process_behind(jobs: Jobs) -> None:
 
 @pytest.mark.parametrize(("who", "message"), [("master", "the master ended"), ("agent", "the agent that owns")])
 def test_the_end_of_master_or_agent_ends_the_job_with_a_word(jobs: Jobs, who: str, message: str) -> None:
-    done = jobs.run(
-        "--samples=1000000", fail_at(node="worker-0", step=20, how=f"kill-{who}"), options=("--workers=2",)
-    )
+    done = jobs.run("--samples=1000000", fail_at(node="worker-0", step=20, how=f"kill-{who}"), options=("--workers=2",))
     assert done.code == 1
     assert message in done.stderr
     left = [process for process in psutil.process_iter() if _is_of(process, jobs.env["ELASTANE_STATE_DIR"])]

@@ -32,7 +32,9 @@ class ShardMachine(RuleBasedStateMachine):
         self.last_progress: dict[NodeName, float] = {}
         self.barren_tries: dict[tuple[int, int], int] = {}
 
-    @initialize(size=st.integers(0, 40), shard_size=st.integers(1, 9), epochs=st.integers(1, 3), tries=st.integers(1, 3))
+    @initialize(
+        size=st.integers(0, 40), shard_size=st.integers(1, 9), epochs=st.integers(1, 3), tries=st.integers(1, 3)
+    )
     def define(self, size: int, shard_size: int, epochs: int, tries: int) -> None:
         self.spec = DatasetSpec(DatasetName("d"), shard_size=shard_size, size=size, epochs=epochs)
         self.tries = tries
@@ -177,7 +179,9 @@ class ShardMachine(RuleBasedStateMachine):
         worker, _, _ = self.held.pop(task_id)
         self.past.append((worker, task_id))
 
-    def _check_returned(self, returned: list[Returned] | tuple[Returned, ...], expected: dict[TaskId, str | None]) -> None:
+    def _check_returned(
+        self, returned: list[Returned] | tuple[Returned, ...], expected: dict[TaskId, str | None]
+    ) -> None:
         assert len(returned) == len(expected)
         for task_id, error in expected.items():
             worker, task, done = self.held[task_id]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from hypothesis import Phase, given, settings
@@ -79,5 +80,5 @@ def test_a_shuffled_epoch_holds_every_sample_once(spec: DatasetSpec, epoch: int)
 def test_the_order_does_not_depend_on_how_it_is_cut(spec: DatasetSpec, epoch: int, cuts: list[int]) -> None:
     size = spec.size or 0
     edges = [0, *sorted(min(cut, size) for cut in cuts), size]
-    pieces = [sample_indices(spec, epoch, start, end) for start, end in zip(edges, edges[1:], strict=False)]
+    pieces = [sample_indices(spec, epoch, start, end) for start, end in pairwise(edges)]
     assert [sample for piece in pieces for sample in piece] == sample_indices(spec, epoch, 0, size)

@@ -93,7 +93,8 @@ def dataset_progress(view: pb.DatasetView) -> str:
 def summary_line(status: pb.JobStatus) -> str:
     """How a job ended, on one line."""
     samples = sum(view.committed for view in status.dataset)
-    workers = len({node.slot for node in status.node})
-    relaunched = len(status.node) - workers
-    text = f"{status.job} {status.state} after {status.elapsed_s:.1f} s: {samples:,} samples, {workers} workers"
-    return text + (f", {relaunched} relaunched" if relaunched else "")
+    failed = sum(node.status == "failed" for node in status.node)
+    return (
+        f"{status.job} {status.state} after {status.elapsed_s:.1f} s: {samples:,} samples, "
+        f"{len(status.node)} workers launched, {failed} failed"
+    )

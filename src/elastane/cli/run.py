@@ -44,9 +44,9 @@ def worker_range(text: str) -> dict[str, int]:
 async def run_job(job: ElasticJob, events: Path | None, *, progress: bool) -> int:
     """Run a job to its end; the answer is the exit code."""
     local = LocalJob(job, events)
+    record = await local.start()
     view: View = LiveView(Console()) if progress and sys.stdout.isatty() else PlainView()
     try:
-        record = await local.start()
         async with ControlClient(record.address, record.token) as client:
             stopped_by = await _attend(local, client, view)
         end = await local.wait()

@@ -29,7 +29,7 @@ class ExitPolicy:
     counts: bool = True
     """Whether the relaunch uses up one of the slot's `restart_count`."""
     backs_off: bool = False
-    """Whether the relaunch waits, twice as long each time."""
+    """Whether the relaunch waits, twice as long with each counted one before it."""
     more_memory: bool = False
     """Whether the replacement gets twice the memory."""
     ends_job: bool = False
@@ -187,8 +187,11 @@ class NodeGroup:
             return self._give_up(node, policy, reason)
         resource = node.resource
         if policy.more_memory and resource.memory is not None:
-            resource = self.resource = replace(resource, memory=resource.memory * 2)
-        delay = min(BACKOFF_MOST_S, BACKOFF_FIRST_S * 2**node.restarts) if policy.backs_off else 0.0
+            doubled = resource.memory * 2
+            resource = replace(resource, memory=doubled)
+            # Later nodes of the group get as much as any has come to need.
+            self.resource = replace(self.resource, memory=max(doubled, self.resource.memory or doubled))
+        delay = _backoff_s(node.restarts) if policy.backs_off else 0.0
         self._add(node.slot, resource, node.restarts + policy.counts, now + delay)
         return self.launch_due(now)
 
@@ -240,6 +243,11 @@ class NodeGroup:
     def ended(self) -> bool:
         """Whether the outcome is known and no node lives any more."""
         return self.outcome is not None and all(node.status.final for node in self._nodes.values())
+
+
+def _backoff_s(restarts: int) -> float:
+    doublings = min(restarts, 10)  # Past these the limit holds, and the power would outgrow a float.
+    return min(BACKOFF_MOST_S, BACKOFF_FIRST_S * 2.0**doublings)
 
 
 def _names(nodes: Iterable[Node]) -> str:

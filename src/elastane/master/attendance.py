@@ -20,6 +20,12 @@ from elastane.rpc.server import Send
 EXIT_WORD_S = 1.0
 """After a stream broke, how long the platform has to say why, before the node's leases go to others."""
 
+LAST_WORDS_S = 1.0
+"""How long the last messages to a node may take."""
+
+Outbox = asyncio.Queue[pb.MasterMessage | None]
+"""What is to be written to a node; None ends it."""
+
 _BLAMED = frozenset({ExitReason.ERROR, ExitReason.OOM, ExitReason.LOST})
 """The ends of a worker that count as a failed try of the shard that it worked on."""
 
@@ -41,7 +47,7 @@ class Attendance:
         self._events = events
         self._clock = clock
         self._heartbeats = Heartbeats(heartbeat_timeout_s)
-        self._sessions: dict[NodeName, asyncio.Queue[pb.MasterMessage]] = {}
+        self._sessions: dict[NodeName, Outbox] = {}
         self._awaiting_word: dict[NodeName, asyncio.TimerHandle] = {}
         job_manager.on_node_end.append(self._on_node_end)
 
@@ -58,32 +64,33 @@ class Attendance:
     async def attend(self, messages: AsyncIterator[pb.NodeMessage], send: Send) -> None:
         first = await anext(messages, None)
         if first is None:
-            return
+            raise MalformedMessage("a stream without a message, or with one over the size limit")
         name = NodeName(wire.checked_hello(first).node)
         if not self._job_manager.expects(name):
             raise RequestRefused(f'node "{name[:100]}" is not expected here: it has ended, or was never launched')
-        outbox: asyncio.Queue[pb.MasterMessage] = asyncio.Queue()
+        outbox: Outbox = asyncio.Queue()
         self._arrived(name, outbox)
         writer = asyncio.create_task(_write(outbox, send))
-        goodbye = False
         try:
             async for message in messages:
                 if self._sessions.get(name) is not outbox:
                     return  # The node has opened another stream, or was given up.
                 self._heartbeats.heard(name, self._clock())
                 if message.WhichOneof("body") == "goodbye":
-                    goodbye = True
                     self._left(name, preempted=message.goodbye.preempted)
-                    await outbox.join()
-                    await send(pb.MasterMessage(farewell=pb.Farewell()))
+                    outbox.put_nowait(pb.MasterMessage(farewell=pb.Farewell()))
                     return
                 self._handle(name, message, outbox)
         finally:
-            writer.cancel()
-            if not goodbye and self._sessions.get(name) is outbox:
+            if self._sessions.get(name) is outbox:
                 self._broken(name)
+            # Let what is said be written: a write that is cut off would keep the stream from ending.
+            outbox.put_nowait(None)
+            await asyncio.wait({writer}, timeout=LAST_WORDS_S)
+            writer.cancel()
+            await asyncio.gather(writer, return_exceptions=True)
 
-    def _handle(self, name: NodeName, message: pb.NodeMessage, outbox: asyncio.Queue[pb.MasterMessage]) -> None:
+    def _handle(self, name: NodeName, message: pb.NodeMessage, outbox: Outbox) -> None:
         dataset = DatasetName("")
         refused: list[str] = []
         try:
@@ -119,7 +126,7 @@ class Attendance:
         if refused:
             outbox.put_nowait(pb.MasterMessage(refused=pb.Refused(reason="; ".join(refused), dataset=dataset)))
 
-    def _arrived(self, name: NodeName, outbox: asyncio.Queue[pb.MasterMessage]) -> None:
+    def _arrived(self, name: NodeName, outbox: Outbox) -> None:
         # What it had leased on an earlier stream is void: it starts anew, and so do its shards.
         self._return_shards(name, None)
         self._sessions[name] = outbox
@@ -162,7 +169,6 @@ def _leases(dataset: DatasetName, grant: Grant) -> pb.MasterMessage:
     return wire.leases_to_wire(dataset, pb.Leases.FINISHED if grant.finished else pb.Leases.WAIT)
 
 
-async def _write(outbox: asyncio.Queue[pb.MasterMessage], send: Send) -> None:
-    while True:
-        await send(await outbox.get())
-        outbox.task_done()
+async def _write(outbox: Outbox, send: Send) -> None:
+    while (message := await outbox.get()) is not None:
+        await send(message)

@@ -75,6 +75,7 @@ class TaskManager:
                 seed=spec.seed,
                 node=worker,
             )
+            self._check_finished(spec.name)
         elif ledger.spec != spec:
             raise DatasetMismatch(f'data set "{spec.name}": {_difference(ledger.spec, spec)}')
 
@@ -106,9 +107,7 @@ class TaskManager:
             )
             if committed.epoch_done:
                 self._events.emit("epoch_finished", dataset=name, epoch=shard.epoch)
-        if ledger.finished:
-            self._events.emit("dataset_finished", dataset=name, samples=ledger.committed_samples)
-            self._serve_waiting(name)
+                self._check_finished(name)
         return refused
 
     def give_back(self, worker: NodeName, name: DatasetName, tasks: Iterable[TaskId], error: str | None) -> list[str]:
@@ -166,6 +165,12 @@ class TaskManager:
             self._on_failed(f'data set "{name}", {failed} failed on {len(errors)} tries: {"; ".join(errors)}')
             return
         self._serve_waiting(name)
+
+    def _check_finished(self, name: DatasetName) -> None:
+        ledger = self.ledgers[name]
+        if ledger.finished:
+            self._events.emit("dataset_finished", dataset=name, samples=ledger.committed_samples)
+            self._serve_waiting(name)
 
     def _serve_waiting(self, name: DatasetName) -> None:
         ledger = self.ledgers[name]

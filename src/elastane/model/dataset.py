@@ -9,6 +9,7 @@ from elastane.model.ids import DatasetName, TaskId
 
 MAX_INDICES = 1_000_000
 MAX_SIZE = 2**48
+MAX_EPOCHS = 10**9
 
 
 @dataclass(frozen=True)
@@ -30,10 +31,10 @@ class DatasetSpec:
     def __post_init__(self) -> None:
         if not self.name or len(self.name) > 200:
             raise InvalidInput(f'data set: name "{self.name[:20]}" must have 1 to 200 characters')
-        if self.shard_size < 1:
-            raise InvalidInput(f'data set "{self.name}": shard_size {self.shard_size} is below 1')
-        if self.epochs < 1:
-            raise InvalidInput(f'data set "{self.name}": epochs {self.epochs} is below 1')
+        if not 1 <= self.shard_size <= MAX_SIZE:
+            raise InvalidInput(f'data set "{self.name}": shard_size {self.shard_size} is not from 1 to {MAX_SIZE}')
+        if not 1 <= self.epochs <= MAX_EPOCHS:
+            raise InvalidInput(f'data set "{self.name}": epochs {self.epochs} is not from 1 to {MAX_EPOCHS}')
         if not -(2**63) <= self.seed < 2**63:
             raise InvalidInput(f'data set "{self.name}": seed {self.seed} does not fit 64 bits')
         if self.indices is not None:

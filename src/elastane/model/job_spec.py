@@ -25,9 +25,7 @@ API_VERSION: Literal["elastic.iml.github.io/v1alpha1"] = "elastic.iml.github.io/
 class _Document(BaseModel):
     """Frozen, camelCase outside, and strict about keys that it does not know."""
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True, arbitrary_types_allowed=True
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel, arbitrary_types_allowed=True)
 
 
 def _memory(value: object) -> Memory:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from elastane.model.errors import InvalidInput
 
 _UNITS = {
-    "": 1,
     "k": 10**3,
     "M": 10**6,
     "G": 10**9,

@@ -69,12 +69,14 @@ class RpcServer:
         streams_in, streams_out = method.client_streaming, method.server_streaming
 
         async def handle(_: object, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
+            peer = context.peer()  # Once a call is broken off it no longer says whose it was.
+
             async def send(message: Message) -> None:
                 await context.write(message.SerializeToString())
 
             try:
                 if not self._token_matches(context):
-                    self._note(context, method.name, "wrong or missing token")
+                    self._note(peer, method.name, "wrong or missing token")
                     await context.abort(grpc.StatusCode.UNAUTHENTICATED, "wrong or missing token")
                 messages = _incoming(context, request_type)
                 if streams_in:
@@ -90,7 +92,7 @@ class RpcServer:
                     await send(await implementation(request))
             except tuple(_STATUS) as error:
                 if not isinstance(error, RequestRefused):
-                    self._note(context, method.name, str(error))
+                    self._note(peer, method.name, str(error))
                 await context.abort(_STATUS[_base_of(error)], str(error))
 
         return handle
@@ -102,11 +104,11 @@ class RpcServer:
                 return hmac.compare_digest(given, b"Bearer " + self._token)
         return False
 
-    def _note(self, context: grpc.aio.ServicerContext[bytes, bytes], method: str, reason: str) -> None:
-        key = (context.peer(), reason)
+    def _note(self, peer: str, method: str, reason: str) -> None:
+        key = (peer, reason)
         if key not in self._refusals_seen and len(self._refusals_seen) < _MOST_REMEMBERED_REFUSALS:
             self._refusals_seen.add(key)
-            self._on_refused(context.peer(), method, reason)
+            self._on_refused(peer, method, reason)
 
 
 async def _incoming(

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from elastane.core.shards import ShardLedger
 from elastane.model.dataset import DatasetSpec
+from elastane.model.errors import DatasetMismatch
 from elastane.model.ids import DatasetName, NodeName, TaskId
 from elastane.worker.task_source import TaskSink
 
@@ -22,7 +23,9 @@ class AloneTaskSource:
 
     def define(self, spec: DatasetSpec, sink: TaskSink) -> None:
         # Alone, nothing is retried: an error of the training code ends this process.
-        self._ledgers[spec.name] = ShardLedger(spec, max_task_retries=1, min_timeout_s=float("inf"))
+        fresh = ShardLedger(spec, max_task_retries=1, min_timeout_s=float("inf"))
+        if self._ledgers.setdefault(spec.name, fresh).spec != spec:
+            raise DatasetMismatch(f'data set "{spec.name}": an earlier call described it differently')
         self._sinks[spec.name] = sink
 
     def request(self, dataset: DatasetName, count: int) -> None:

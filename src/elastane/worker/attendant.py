@@ -12,14 +12,14 @@ import contextlib
 import logging
 import random
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import grpc
 
 from elastane.core.backoff import delays
 from elastane.model.dataset import DatasetSpec
-from elastane.model.errors import DatasetMismatch, ElastaneError, MasterUnreachable, RequestRefused
+from elastane.model.errors import DatasetMismatch, MasterUnreachable, RequestRefused
 from elastane.model.ids import DatasetName, NodeName, TaskId
 from elastane.rpc import wire
 from elastane.rpc.channel import MasterChannel
@@ -50,6 +50,7 @@ class Attendant:
         self._outbox: asyncio.Queue[pb.NodeMessage] = asyncio.Queue()
         self._datasets: dict[DatasetName, tuple[DatasetSpec, TaskSink]] = {}
         self._defining: dict[DatasetName, concurrent.futures.Future[None]] = {}
+        self._pauses = _pauses()
         self._welcomed: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._farewell: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._thread = threading.Thread(target=self._run, name="elastane-attendant", daemon=True)
@@ -64,11 +65,12 @@ class Attendant:
 
     def define(self, spec: DatasetSpec, sink: TaskSink) -> None:
         answer: concurrent.futures.Future[None] = concurrent.futures.Future()
+        message = pb.NodeMessage(define_dataset=wire.define_dataset_to_wire(spec))
 
         def on_loop() -> None:
             self._datasets[spec.name] = (spec, sink)
             self._defining[spec.name] = answer
-            self._outbox.put_nowait(pb.NodeMessage(define_dataset=wire.define_dataset_to_wire(spec)))
+            self._outbox.put_nowait(message)
 
         self._loop.call_soon_threadsafe(on_loop)
         try:
@@ -91,7 +93,7 @@ class Attendant:
         self._say(pb.NodeMessage(goodbye=pb.Goodbye(preempted=preempted)))
         try:
             self._farewell.result(GOODBYE_TIMEOUT_S)
-        except (TimeoutError, ElastaneError):
+        except Exception:  # noqa: BLE001  # the stream is gone; why has been said elsewhere
             _log.warning("the master at %s did not hear this worker's goodbye", self._address)
         self._thread.join(GOODBYE_TIMEOUT_S)
 
@@ -102,13 +104,14 @@ class Attendant:
         asyncio.set_event_loop(self._loop)
         try:
             self._loop.run_until_complete(self._attend())
+        except Exception as error:  # noqa: BLE001  # whatever ends this thread, the training thread must hear of it
+            self._give_up(error)
         finally:
             self._loop.close()
 
     async def _attend(self) -> None:
         """Keep a stream open until the farewell, or until the master's answer is final."""
         channel = MasterChannel(self._address, self._token)
-        pauses = delays(0.1, 5.0, random.Random())  # noqa: S311  # jitter, not a secret
         try:
             while not self._farewell.done():
                 stream = channel.open_stream(_SERVICE, "Attend")
@@ -122,7 +125,7 @@ class Attendant:
                     self._give_up(RequestRefused(await stream.details()))
                     return
                 _log.warning("lost the master at %s (%s); trying again", self._address, code.name)
-                await asyncio.sleep(next(pauses))
+                await asyncio.sleep(next(self._pauses))
         finally:
             await channel.close()
 
@@ -131,6 +134,7 @@ class Attendant:
         welcome = await _read(stream)
         if welcome is None or welcome.WhichOneof("body") != "welcome":
             return
+        self._pauses = _pauses()
         if self._welcomed.done():
             self._start_over()
         else:
@@ -195,12 +199,16 @@ class Attendant:
             answer.set_exception(error)
         return True
 
-    def _give_up(self, error: ElastaneError) -> None:
+    def _give_up(self, error: Exception) -> None:
         for answer in (self._welcomed, self._farewell, *self._defining.values()):
             if not answer.done():
                 answer.set_exception(error)
         for _, sink in self._datasets.values():
             sink.failed(error)
+
+
+def _pauses() -> Iterator[float]:
+    return delays(0.1, 5.0, random.Random())  # noqa: S311  # jitter, not a secret
 
 
 async def _read(stream: Any) -> pb.MasterMessage | None:

@@ -66,7 +66,10 @@ class LocalJob:
         end = self.folder.read_end()
         if end is None:
             tail = (self.folder.logs / "master.log").read_text()[-2000:]
-            end = {"end": "failed", "reason": f"the master ended with exit code {self._master.returncode}\n{tail}"}
+            reason = f"the master ended with exit code {self._master.returncode}"
+            status = {"job": self.folder.name, "state": "failed", "reason": reason}
+            end = {"end": "failed", "reason": reason, "error": tail, "status": status}
+            self.folder.write_end(end)
         return end
 
     async def close(self) -> None:

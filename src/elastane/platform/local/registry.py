@@ -74,8 +74,8 @@ class JobFolder:
     @classmethod
     def all(cls) -> Iterator[JobFolder]:
         """Every known job, in the order of their start."""
-        records = jobs_folder().glob("*/job.json")
-        yield from (cls(record.parent) for record in sorted(records, key=lambda record: record.parent.stat().st_ctime))
+        folders = [cls(record.parent) for record in jobs_folder().glob("*/job.json")]
+        yield from sorted(folders, key=lambda folder: folder.read().started_at)
 
     def hold(self) -> int:
         """Mark the job as living as long as this process keeps the answered file descriptor."""
