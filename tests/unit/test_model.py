@@ -1,0 +1,147 @@
+"""The nouns: quantities, names, transitions, and a job spec that says what is wrong with it."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from elastane.model.errors import IllegalTransition, InvalidInput, InvalidJobSpec
+from elastane.model.ids import JobName, job_name
+from elastane.model.job_spec import DistributionStrategy, load_job
+from elastane.model.node import LEGAL_TRANSITIONS, Node, NodeResource, NodeStatus, NodeType
+from elastane.model.quantity import Memory
+from tests.builders import job_document, make_dataset
+
+
+@pytest.mark.parametrize(
+    ("text", "amount"),
+    [
+        ("256Mi", 256 * 2**20),
+        ("1.5Gi", 3 * 2**29),
+        ("2G", 2 * 10**9),
+        ("64Ki", 65536),
+        ("512", 512 * 2**20),
+        (512, 512 * 2**20),
+    ],
+)
+def test_memory_is_read_in_units_or_as_mib(text: str | int, amount: int) -> None:
+    assert Memory.parse(text) == Memory(amount)
+    assert Memory.parse(str(Memory.parse(text))) == Memory(amount)
+
+
+@pytest.mark.parametrize("text", ["256Q", "", "-1Mi", "Mi", "1e3", "512.0", "0", 0, -5, True, None, 1.5])
+def test_what_is_no_amount_of_memory_is_refused(text: Any) -> None:
+    with pytest.raises(InvalidInput, match="is not an amount of memory"):
+        Memory.parse(text)
+
+
+@pytest.mark.parametrize("name", ["ctr", "a", "job-7", "0"])
+def test_job_names_are_those_of_kubernetes(name: str) -> None:
+    assert job_name(name) == name
+
+
+@pytest.mark.parametrize("name", ["", "CTR", "a_b", "-a", "a-", "a" * 51, "a/b", "a\n"])
+def test_other_names_are_refused(name: str) -> None:
+    with pytest.raises(InvalidInput, match="is not a job name"):
+        job_name(name)
+
+
+@pytest.mark.parametrize("before", NodeStatus)
+@pytest.mark.parametrize("after", NodeStatus)
+def test_a_node_moves_only_along_legal_transitions(before: NodeStatus, after: NodeStatus) -> None:
+    node = Node(JobName("job"), NodeType.WORKER, 0, 0, status=before)
+    if after in LEGAL_TRANSITIONS[before]:
+        assert node.moved_to(after).status is after
+    else:
+        with pytest.raises(IllegalTransition, match=f"job-worker-0: {after} cannot follow {before}"):
+            node.moved_to(after)
+
+
+def test_final_statuses_lead_nowhere() -> None:
+    assert [status for status in NodeStatus if status.final] == ["succeeded", "failed", "deleted"]
+
+
+def test_a_job_spec_is_read_and_written_back_to_an_equal_one() -> None:
+    document = job_document(replicas=3, maxReplicas=4, resource={"cpu": 2, "memory": 4096, "gpu": 1})
+    document["spec"]["distributionStrategy"] = "ring-allreduce"
+    job = load_job(document)
+    assert job.name == "ctr"
+    assert job.spec.distribution_strategy is DistributionStrategy.RING_ALLREDUCE
+    assert job.spec.worker.resource.node_resource() == NodeResource(cpu=2, memory=Memory.mib(4096), gpu_num=1)
+    assert load_job(job.document()) == job
+
+
+def test_keys_of_the_pod_template_pass_through() -> None:
+    document = job_document()
+    document["spec"]["worker"]["template"]["spec"]["nodeSelector"] = {"disk": "ssd"}
+    assert load_job(document).document()["spec"]["worker"]["template"]["spec"]["nodeSelector"] == {"disk": "ssd"}
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "line"),
+    [
+        ("spec.wroker", 1, "spec.wroker: unknown key; allowed: distributionStrategy, worker, heartbeatTimeoutSeconds"),
+        ("spec.worker.min_replicas", 1, "spec.worker.min_replicas: unknown key; allowed: minReplicas, maxReplicas"),
+        ("spec.worker.resource.memory", "256Q", 'spec.worker.resource.memory: "256Q" is not an amount of memory'),
+        ("spec.worker.minReplicas", 20_000, 'spec.worker.minReplicas: "20000" cannot be used'),
+        ("spec.distributionStrategy", "mesh", 'spec.distributionStrategy: "mesh" is not known; allowed: \'parameter_'),
+        ("metadata.name", "A", 'metadata.name: "A" is not a job name'),
+        ("kind", "Job", "kind: \"Job\" is not known; allowed: 'ElasticJob'"),
+        ("spec.worker.template.spec.containers", [], "spec.worker.template.spec.containers: at least one is needed"),
+        ("spec.worker.template.spec.containers", [{}], "spec.worker.template.spec.containers[0].command: missing"),
+        ("spec.taskTimeoutSeconds", float("nan"), "spec.taskTimeoutSeconds: float cannot be used"),
+        ("spec.taskTimeoutSeconds", 0, 'spec.taskTimeoutSeconds: "0" cannot be used; input should be greater than 0'),
+        ("spec", None, "spec: NoneType cannot be used"),
+    ],
+)
+def test_what_is_wrong_with_a_job_spec_is_one_line(path: str, value: Any, line: str) -> None:
+    document: dict[str, Any] = copy.deepcopy(job_document())
+    *parents, last = path.split(".")
+    place = document
+    for parent in parents:
+        place = place.setdefault(parent, {})
+    place[last] = value
+    with pytest.raises(InvalidJobSpec) as caught:
+        load_job(document)
+    (problem,) = caught.value.problems
+    assert problem.startswith(line)
+    assert "\n" not in problem
+
+
+@pytest.mark.parametrize(
+    ("sizes", "line"),
+    [
+        ({"minReplicas": 5, "maxReplicas": 4}, "spec.worker.minReplicas: 5 is above maxReplicas 4"),
+        ({"replicas": 5, "maxReplicas": 4}, "spec.worker.replicas: 5 is above maxReplicas 4"),
+        ({"replicas": 1, "minReplicas": 2}, "spec.worker.replicas: 1 is below minReplicas 2"),
+    ],
+)
+def test_sizes_that_contradict_each_other_are_named(sizes: dict[str, int], line: str) -> None:
+    with pytest.raises(InvalidJobSpec) as caught:
+        load_job(job_document(**sizes))
+    assert caught.value.problems == (line,)
+
+
+def test_a_document_that_is_no_mapping_is_refused() -> None:
+    with pytest.raises(InvalidJobSpec, match="document: list cannot be used"):
+        load_job([])
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"shard_size": 0},
+        {"epochs": 0},
+        {"epochs": 2**40},
+        {"size": -1},
+        {"seed": 2**70},
+        {"indices": (1,)},
+        {"size": None, "shuffle": True},
+        {"name": ""},
+    ],
+)
+def test_a_data_set_that_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput, match=r"^data set"):
+        make_dataset(**wrong)
