@@ -37,7 +37,7 @@ docs: setup  ## Build the documentation into docs/_build.
 	$(BIN)/sphinx-build -q -W -b html docs docs/_build
 
 bench: setup  ## Measure; see benchmarks/.
-	$(BIN)/python benchmarks/tasks.py
+	$(BIN)/python -m benchmarks.tasks
 
 protos: setup  ## Generate the messages from the .proto files.
 	mkdir -p $(or $(OUT),src)

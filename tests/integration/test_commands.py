@@ -17,9 +17,9 @@ from tests.integration.harness import ROOT, SCRIPT, TIMEOUT_S, Jobs, every_sampl
 
 def test_scaling_up_and_down_takes_effect(jobs: Jobs) -> None:
     done = jobs.run(
-        *("--samples=20000", "--step-ms=2"),
+        *("--samples=80000", "--step-ms=1"),
         fail_at(node="worker-0", step=10, how="command=scale JOB --workers 5"),
-        fail_at(node="worker-0", step=300, how="command=scale JOB --workers 2"),
+        fail_at(node="worker-0", step=100, how="command=scale JOB --workers 2"),
         options=("--workers=3",),
     )
     assert done.code == 0, done.stderr
@@ -27,7 +27,7 @@ def test_scaling_up_and_down_takes_effect(jobs: Jobs) -> None:
     assert len(done.of("node_launched")) == 5
     leavers = [event["node"] for event in done.of("node_leaving")]
     assert leavers == ["job-worker-2", "job-worker-3", "job-worker-4"]
-    assert done.committed() == every_sample_once(20_000)
+    assert done.committed() == every_sample_once(80_000)
 
 
 def test_requests_outside_the_limits_are_refused_with_one_line(jobs: Jobs) -> None:

@@ -48,5 +48,8 @@ class AloneTaskSource:
         for task in tasks:
             self._ledgers[dataset].give_back(_MYSELF, task, error, time.monotonic())
 
+    def flush(self) -> None:
+        """Nothing is ever left unsaid here."""
+
     def close(self, *, preempted: bool) -> None:  # noqa: ARG002  # alone, nobody wants to know
         self._sinks.clear()

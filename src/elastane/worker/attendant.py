@@ -12,8 +12,9 @@ import contextlib
 import logging
 import random
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import grpc
 
@@ -27,6 +28,10 @@ from elastane.rpc.messages import parse
 from elastane.rpc.protos import node_pb2 as pb
 from elastane.worker.task_source import TaskSink
 
+LISTEN_EVERY_S = 0.02
+"""How often the training thread's words are taken over. It does not wake this thread for each: that would make it wait
+for the interpreter's lock, right when its next batch is due."""
+
 ANSWER_TIMEOUT_S = 60.0
 GOODBYE_TIMEOUT_S = 10.0
 
@@ -39,6 +44,13 @@ _SERVICE = pb.DESCRIPTOR.services_by_name["Nodes"]
 _log = logging.getLogger("elastane.worker")
 
 
+class _Commit(NamedTuple):
+    """A commit as the training thread says it: making the message is left to the other thread."""
+
+    dataset: DatasetName
+    progress: Sequence[tuple[TaskId, int]]
+
+
 class Attendant:
     """A TaskSource over the stream to a master."""
 
@@ -47,10 +59,12 @@ class Attendant:
         self._token = token
         self._node = node
         self._loop = asyncio.new_event_loop()
+        self._said: deque[pb.NodeMessage | _Commit] = deque()
         self._outbox: asyncio.Queue[pb.NodeMessage] = asyncio.Queue()
         self._datasets: dict[DatasetName, tuple[DatasetSpec, TaskSink]] = {}
         self._defining: dict[DatasetName, concurrent.futures.Future[None]] = {}
         self._pauses = _pauses()
+        self._goodbye: pb.NodeMessage | None = None
         self._welcomed: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._farewell: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._thread = threading.Thread(target=self._run, name="elastane-attendant", daemon=True)
@@ -68,6 +82,7 @@ class Attendant:
         message = pb.NodeMessage(define_dataset=wire.define_dataset_to_wire(spec))
 
         def on_loop() -> None:
+            self._pass_on()
             self._datasets[spec.name] = (spec, sink)
             self._defining[spec.name] = answer
             self._outbox.put_nowait(message)
@@ -79,26 +94,47 @@ class Attendant:
             raise MasterUnreachable(f"the master at {self._address} did not answer in {ANSWER_TIMEOUT_S:g} s") from None
 
     def request(self, dataset: DatasetName, count: int) -> None:
-        self._say(pb.NodeMessage(lease_request=pb.LeaseRequest(dataset=dataset, count=count)))
+        self._said.append(pb.NodeMessage(lease_request=pb.LeaseRequest(dataset=dataset, count=count)))
 
     def commit(self, dataset: DatasetName, progress: Sequence[tuple[TaskId, int]]) -> None:
-        entries = [pb.Progress(task=task, upto=upto) for task, upto in progress]
-        self._say(pb.NodeMessage(commit=pb.Commit(dataset=dataset, progress=entries)))
+        self._said.append(_Commit(dataset, progress))
 
     def give_back(self, dataset: DatasetName, tasks: Sequence[TaskId], error: str | None) -> None:
         text = (error or "")[: wire.MOST_TEXT]
-        self._say(pb.NodeMessage(give_back=pb.GiveBack(dataset=dataset, task=tasks, error=text)))
+        self._said.append(pb.NodeMessage(give_back=pb.GiveBack(dataset=dataset, task=tasks, error=text)))
+
+    def flush(self) -> None:
+        self._loop.call_soon_threadsafe(self._pass_on)
 
     def close(self, *, preempted: bool) -> None:
-        self._say(pb.NodeMessage(goodbye=pb.Goodbye(preempted=preempted)))
+        self._goodbye = pb.NodeMessage(goodbye=pb.Goodbye(preempted=preempted))
+        self._said.append(self._goodbye)
+        self.flush()
         try:
             self._farewell.result(GOODBYE_TIMEOUT_S)
         except Exception:  # noqa: BLE001  # the stream is gone; why has been said elsewhere
             _log.warning("the master at %s did not hear this worker's goodbye", self._address)
         self._thread.join(GOODBYE_TIMEOUT_S)
 
-    def _say(self, message: pb.NodeMessage) -> None:
-        self._loop.call_soon_threadsafe(self._outbox.put_nowait, message)
+    def _pass_on(self) -> None:
+        """On the loop: take over what the training thread said, commits in a row as one message."""
+        progress: dict[TaskId, int] = {}
+        while self._said:
+            said = self._said.popleft()
+            if isinstance(said, pb.NodeMessage):
+                self._outbox.put_nowait(said)
+                continue
+            progress.update(said.progress)
+            following = self._said[0] if self._said else None
+            if not isinstance(following, _Commit) or following.dataset != said.dataset:
+                entries = [pb.Progress(task=task, upto=upto) for task, upto in progress.items()]
+                self._outbox.put_nowait(pb.NodeMessage(commit=pb.Commit(dataset=said.dataset, progress=entries)))
+                progress.clear()
+
+    async def _listen(self) -> None:
+        while True:
+            await asyncio.sleep(LISTEN_EVERY_S)
+            self._pass_on()
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -141,6 +177,7 @@ class Attendant:
             self._welcomed.set_result(None)
         helpers = [
             asyncio.create_task(_write(stream, self._outbox)),
+            asyncio.create_task(self._listen()),
             asyncio.create_task(self._beat(welcome.welcome.heartbeat_interval_s)),
         ]
         try:
@@ -156,10 +193,13 @@ class Attendant:
     def _start_over(self) -> None:
         """On a new stream: nothing that was said or leased on the old one stands."""
         self._outbox = asyncio.Queue()
+        self._said.clear()
         for spec, _ in self._datasets.values():
             self._outbox.put_nowait(pb.NodeMessage(define_dataset=wire.define_dataset_to_wire(spec)))
         for _, sink in self._datasets.values():
             sink.voided()
+        if self._goodbye is not None:
+            self._outbox.put_nowait(self._goodbye)
 
     async def _beat(self, interval_s: float) -> None:
         while True:

@@ -65,10 +65,11 @@ class ShardClient:
         """
         slices: list[Slice] = []
         missing = count
-        self._ask_ahead()
-        while missing:
-            with self._changed:
+        with self._changed:
+            self._ask_ahead()
+            while missing:
                 while not self._held and not self._may_return(bool(slices)):
+                    self._source.flush()
                     self._changed.wait()
                 if self._failure is not None:
                     raise self._failure
@@ -80,7 +81,8 @@ class ShardClient:
                 piece = self._cut(held, missing)
                 slices.append(piece)
                 missing -= len(piece.samples)
-            self._ask_ahead()
+                if piece.ends_task:
+                    self._ask_ahead()
         if self._draining:
             self.put_back(slices)
             return []
@@ -122,14 +124,13 @@ class ShardClient:
             for task in tasks
         ]
         with self._changed:
-            unwanted = self._draining
-            if not unwanted:
-                self._held.extend(fresh)
             self._asked = self._told_to_wait = False
+            if self._draining:
+                self._source.give_back(self.spec.name, [task.id for task in tasks], None)
+                return
+            self._held.extend(fresh)
+            self._ask_ahead()
             self._changed.notify_all()
-        if unwanted:
-            self._source.give_back(self.spec.name, [task.id for task in tasks], None)
-        self._ask_ahead()
 
     def wait(self) -> None:
         with self._changed:
@@ -146,7 +147,7 @@ class ShardClient:
             self._held.clear()
             self._lease_round += 1
             self._asked = self._told_to_wait = False
-        self._ask_ahead()
+            self._ask_ahead()
 
     def failed(self, error: Exception) -> None:
         with self._changed:
@@ -168,9 +169,8 @@ class ShardClient:
         return Slice(held.task.id, shard.epoch, samples, shard.start + end, ends_task, self._lease_round)
 
     def _ask_ahead(self) -> None:
-        with self._changed:
-            missing = SHARDS_AHEAD + 1 - len(self._held)
-            if self._asked or self._finished or self._draining or missing < 2:
-                return
+        """Keep tasks coming; whoever calls this holds the lock."""
+        missing = SHARDS_AHEAD + 1 - len(self._held)
+        if missing >= 2 and not (self._asked or self._finished or self._draining):
             self._asked = True
-        self._source.request(self.spec.name, missing)
+            self._source.request(self.spec.name, missing)

@@ -28,7 +28,7 @@ class TaskSink(Protocol):
 
 
 class TaskSource(Protocol):
-    """Leases tasks. Only `define` and `close` wait for an answer."""
+    """Leases tasks. Only `define` and `close` wait for an answer; the rest is said soon, and in order."""
 
     def define(self, spec: DatasetSpec, sink: TaskSink) -> None:
         """Describe a data set and name the one who takes its tasks. Raises DatasetMismatch or RequestRefused."""
@@ -41,6 +41,9 @@ class TaskSource(Protocol):
 
     def give_back(self, dataset: DatasetName, tasks: Sequence[TaskId], error: str | None) -> None:
         """Return what is left of these tasks; with `error`, their try counts as failed."""
+
+    def flush(self) -> None:
+        """Say at once what has not been said yet: the caller is about to wait."""
 
     def close(self, *, preempted: bool) -> None:
         """Say goodbye, once all that was said before has been heard."""
