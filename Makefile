@@ -38,6 +38,7 @@ docs: setup  ## Build the documentation into docs/_build.
 
 bench: setup  ## Measure; see benchmarks/.
 	$(BIN)/python -m benchmarks.tasks
+	$(BIN)/python -m benchmarks.detection
 
 protos: setup  ## Generate the messages from the .proto files.
 	mkdir -p $(or $(OUT),src)

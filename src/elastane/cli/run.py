@@ -16,7 +16,7 @@ from rich.console import Console
 from elastane.cli.client import ControlClient, last_status
 from elastane.cli.lines import summary_line
 from elastane.cli.tail import LogTail
-from elastane.cli.view import LiveView, PlainView, View
+from elastane.cli.view import LiveView, PlainView, View, say
 from elastane.model.errors import InvalidInput, MasterUnreachable
 from elastane.model.job_spec import ElasticJob
 from elastane.platform.local.launcher import LocalJob
@@ -112,7 +112,7 @@ class _StopBySignal:
 
 def _conclude(end: dict[str, Any], stopped_by: int | None) -> int:
     if "status" in end:
-        print(summary_line(last_status(end)))
+        say(summary_line(last_status(end)))
     if end["end"] == "succeeded":
         return 0
     if end["end"] == "failed":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 from collections import deque
 from typing import Protocol
@@ -36,6 +38,14 @@ class View(Protocol):
     def close(self) -> None: ...
 
 
+def say(text: str) -> None:
+    """Print a line; a reader that has gone away (`| head`) does not end the job."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 class PlainView:
     """Lines, each complete when it is written, for pipes and files."""
 
@@ -45,16 +55,16 @@ class PlainView:
     def update(self, update: pb.WatchUpdate) -> None:
         elapsed = update.status.elapsed_s
         for record in update.event:
-            print(f"{elapsed:7.1f}s  {event_line(record.json)}", flush=True)
+            say(f"{elapsed:7.1f}s  {event_line(record.json)}")
         if time.monotonic() - self._last_progress >= _PROGRESS_EVERY_S:
             self._last_progress = time.monotonic()
-            print(f"{elapsed:7.1f}s  {progress_line(update.status)}", flush=True)
+            say(f"{elapsed:7.1f}s  {progress_line(update.status)}")
 
     def output(self, node: str, line: str) -> None:
-        print(f"[{node}] {line}", flush=True)
+        say(f"[{node}] {line}")
 
     def note(self, text: str) -> None:
-        print(text, flush=True)
+        say(text)
 
     def close(self) -> None:
         return

@@ -64,8 +64,11 @@ async def main(agent_fd: int, lifeline_fd: int, ready_fd: int, folder: JobFolder
             "status": MessageToDict(master.control.status()),
         }
     )
-    gone.cancel()
-    await master.close()
+    if gone.done():
+        await master.close(grace_s=0)
+    else:
+        gone.cancel()
+        await master.close()
     return 0 if outcome.end is JobEnd.SUCCEEDED else 1
 
 

@@ -17,9 +17,6 @@ from elastane.platform.base import Platform
 from elastane.rpc.protos import control_pb2, node_pb2
 from elastane.rpc.server import RpcServer
 
-_GOODBYE_S = 2.0
-"""How long watchers have, after the end, to fetch the last events."""
-
 _EXPIRY_LOOK_S = 1.0
 
 
@@ -79,9 +76,10 @@ class JobMaster:
         self._conclude(outcome)
         return outcome
 
-    async def close(self) -> None:
+    async def close(self, grace_s: float = 2.0) -> None:
+        """Stop to answer; watchers have so long to fetch the last events."""
         self.control.end()
-        await self._server.stop(_GOODBYE_S)
+        await self._server.stop(grace_s)
         self._events.close()
 
     def _conclude(self, outcome: Outcome) -> None:

@@ -44,7 +44,9 @@ class MasterChannel:
     def __init__(self, address: str, token: str) -> None:
         self.address = address
         self._metadata = (("authorization", f"Bearer {token}"),)
-        self._channel = grpc.aio.insecure_channel(address, [*CHANNEL_OPTIONS, ("grpc.service_config", _RETRIES)])
+        # A proxy of the environment is for the web, not for a master on this machine.
+        options = [*CHANNEL_OPTIONS, ("grpc.service_config", _RETRIES), ("grpc.enable_http_proxy", 0)]
+        self._channel = grpc.aio.insecure_channel(address, options)
 
     async def close(self) -> None:
         await self._channel.close()

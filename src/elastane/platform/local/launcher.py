@@ -86,7 +86,8 @@ class LocalJob:
     def _spawn(self, module: str, fds: list[int], arguments: list[str], log: Path) -> subprocess.Popen[bytes]:
         with log.open("ab") as output:
             return subprocess.Popen(  # noqa: S603  # our own modules
-                [sys.executable, "-m", module, *map(str, fds), *arguments],
+                # -P: a file of the user's that is called like a module of ours must not take its place.
+                [sys.executable, "-P", "-m", module, *map(str, fds), *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
