@@ -37,6 +37,8 @@ def join() -> Job:
         raise InvalidInput(
             f"{', '.join(missing)}: not set, though {ENV_MASTER} and the like were; unset or set them all"
         )
+    # A script may fork (a DataLoader does): its children leave gRPC alone, so gRPC need not prepare for them.
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     from elastane.worker.attendant import Attendant
 
     node = NodeName(settings[ENV_NODE] or "")
@@ -60,6 +62,7 @@ class Job:
         self.draining = False
         """Whether this worker was told to leave."""
         self._source = source
+        self._pid = os.getpid()
         self._calls = 0
         self._streams: list[BatchStream] = []
         self._closed = False
@@ -152,6 +155,11 @@ class Job:
         before = signal.getsignal(signal.SIGTERM)
 
         def leave(number: int, frame: FrameType | None) -> None:
+            if os.getpid() != self._pid:
+                # A forked child, which is not the worker: for it SIGTERM means what it meant before.
+                signal.signal(signal.SIGTERM, before)
+                os.kill(os.getpid(), signal.SIGTERM)
+                return
             self.draining = True
             for stream in self._streams:
                 stream.drain()
@@ -162,6 +170,8 @@ class Job:
         return lambda: signal.signal(signal.SIGTERM, before)
 
     def _close_at_exit(self) -> None:
+        if os.getpid() != self._pid:
+            return  # A forked child; its parent holds the job.
         # Only a script that does not use `with` gets here; an uncaught error has been shown by now.
         shown = getattr(sys, "last_value", None)
         self.close(None if shown is None else f"{type(shown).__name__}: {shown}")

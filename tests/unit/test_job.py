@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any
@@ -123,6 +124,22 @@ def test_sigterm_ends_the_batches_after_the_one_in_hand_and_is_handed_back_at_th
         assert job.draining
         assert list(job.batches(range(5), 5)) == []
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_forked_child_is_not_the_worker() -> None:
+    with elastane.join() as job:
+        awake_read, awake_write = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.write(awake_write, b"x")
+            time.sleep(60)  # The signal ends this sleep.
+            os._exit(0)
+        os.read(awake_read, 1)
+        os.kill(child, signal.SIGTERM)
+        _, status = os.waitpid(child, 0)
+        assert os.waitstatus_to_exitcode(status) == -signal.SIGTERM
+        assert not job.draining
+        assert [sample for batch in job.batches(range(10), 5, collate_fn=columns) for sample in batch] == [*range(10)]
 
 
 def test_half_a_set_of_variables_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
