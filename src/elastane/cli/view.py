@@ -94,11 +94,15 @@ class LiveView:
         self._live.stop()
 
     def _render(self, status: pb.JobStatus) -> RenderableType:
-        title = f"{status.job}: {status.state}, {status.elapsed_s:.0f} s, {progress_line(status)}"
-        parts: list[RenderableType] = [Text(title, style="bold", no_wrap=True, overflow="ellipsis")]
+        parts: list[RenderableType] = [
+            Text(f"{status.job}: {status.state}, {status.elapsed_s:.0f} s", style="bold"),
+            Text(progress_line(status), no_wrap=True, overflow="ellipsis"),
+        ]
         for view in status.dataset[-1:]:
             if not view.endless:
-                parts.append(ProgressBar(total=view.epoch_size * view.epochs or 1, completed=view.committed, width=78))
+                bar = Table.grid()  # A bar by itself does not end its line.
+                bar.add_row(ProgressBar(total=view.epoch_size * view.epochs or 1, completed=view.committed, width=78))
+                parts.append(bar)
         parts += [nodes_table(status), *(Text(line, style="dim", no_wrap=True) for line in self._events)]
         return Group(*parts)
 
