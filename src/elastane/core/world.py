@@ -1,0 +1,247 @@
+"""The rules of membership: which workers form the world, and when all may move to the next one.
+
+A World is one generation of the worker group: a version and its members by rank. `Rendezvous` keeps the current world
+and, when membership changes, the next one, through three phases:
+
+    STABLE     every member is in the current world; nothing is to change
+    BUILDING   the next world is published; its members build it in the background, and the current one works on
+    SWITCHING  all members of the next world are ready; the current world's members vote, and move together
+
+Who comes or gives notice while a next world is on its way waits for the one after it. A member that is lost before all
+were ready is left out of a new next world, with a higher version. Once all are ready the next world is fixed, so that
+no member can move to a world that another will not enter. A loss that breaks a world in use leads to a next world that
+is marked `recover`: its members stop at once, and move to it as soon as all are ready, without a vote.
+
+A message about a version that is not the next world's changes nothing.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from elastane.model.ids import NodeName
+
+
+@dataclass(frozen=True)
+class World:
+    """One generation of the worker group; the place in `members` is the rank."""
+
+    version: int
+    members: tuple[NodeName, ...]
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    @cached_property
+    def ranks(self) -> Mapping[NodeName, int]:
+        return {node: rank for rank, node in enumerate(self.members)}
+
+
+class Phase(enum.StrEnum):
+    STABLE = "stable"
+    BUILDING = "building"
+    SWITCHING = "switching"
+
+
+@dataclass(frozen=True)
+class NextWorld:
+    """Build this world. With `recover` the one in use is broken: stop, and move as soon as all are ready."""
+
+    world: World
+    recover: bool
+
+
+@dataclass(frozen=True)
+class Go:
+    """Every member of this world is ready: vote to move to it."""
+
+    world: World
+
+
+@dataclass(frozen=True)
+class Settled:
+    """Every member has moved: this world is the current one, and who is not in it may leave."""
+
+    world: World
+
+
+Decision = NextWorld | Go | Settled
+
+
+class Rendezvous:
+    """Who is here, and which world they form.
+
+    The world has at most `max_size` members, and there is none below `min_size`. Joins are gathered for `settle_s`, but
+    not longer than until `target` members are here. Every method answers with what is to be told, in order.
+    """
+
+    def __init__(self, *, min_size: int, max_size: int, target: int, settle_s: float) -> None:
+        self.current = World(0, ())
+        self.next: NextWorld | None = None
+        self.phase = Phase.STABLE
+        self._min_size = min_size
+        self._max_size = max_size
+        self._target = target
+        self._settle_s = settle_s
+        self._version = 0
+        self._here: dict[NodeName, None] = {}
+        self._leaving: set[NodeName] = set()
+        self._let_go_already: set[NodeName] = set()
+        self._ready: set[NodeName] = set()
+        self._moved: set[NodeName] = set()
+        self._broken = False
+        self._change_since: float | None = None
+
+    def join(self, node: NodeName, now: float) -> list[Decision]:
+        """A node is here and wants to be a member."""
+        self._here.setdefault(node)
+        return self._advance(now)
+
+    def leave(self, node: NodeName, now: float) -> list[Decision]:
+        """A node gives notice: it works on until a world without it is settled."""
+        if node in self._here:
+            self._leaving.add(node)
+        return self._advance(now)
+
+    def lost(self, node: NodeName, now: float) -> list[Decision]:
+        """A node is gone, with or without a word."""
+        if node not in self._here:
+            return []
+        del self._here[node]
+        self._leaving.discard(node)
+        self._let_go_already.discard(node)
+        decisions: list[Decision] = []
+        if self._in_use(node):
+            self._broken = True
+            self._change_since = None
+            decisions += self._recover()
+        elif self.next is not None and node in self.next.world.ranks:
+            # Nobody has moved to it yet: gather anew, without the lost one.
+            self._drop_next()
+        return decisions + self._advance(now)
+
+    def ready(self, node: NodeName, version: int, now: float) -> list[Decision]:
+        """A member has built the next world, and could move to it."""
+        if self.phase is Phase.BUILDING and self._is_next(node, version):
+            self._ready.add(node)
+        return self._advance(now)
+
+    def moved(self, node: NodeName, version: int, now: float) -> list[Decision]:
+        """A member has moved to the next world."""
+        if self.phase is Phase.SWITCHING and self._is_next(node, version):
+            self._moved.add(node)
+        return self._advance(now)
+
+    def set_target(self, target: int, now: float) -> list[Decision]:
+        """The job is to have so many workers: when they are here, nobody is waited for."""
+        self._target = target
+        return self._advance(now)
+
+    def tick(self, now: float) -> list[Decision]:
+        """Time has passed."""
+        return self._advance(now)
+
+    def next_tick(self) -> float | None:
+        """When `tick` may have something to do."""
+        return None if self._change_since is None else self._change_since + self._settle_s
+
+    def _advance(self, now: float) -> list[Decision]:
+        decisions: list[Decision] = []
+        while step := self._advance_once(now):
+            decisions += step
+        return decisions
+
+    def _advance_once(self, now: float) -> list[Decision]:
+        if self.next is None:
+            return self._recover() if self._broken else self._gather(now) or self._let_go()
+        world = self.next.world
+        if self.phase is Phase.BUILDING:
+            if len(self._ready) < len(world):
+                return []
+            self.phase = Phase.SWITCHING
+            return [Go(world)]
+        if len(self._moved) < len(world):
+            return []
+        self.current = world
+        self._broken = False
+        self._drop_next()
+        self._let_go_already.update(self._leaving - world.ranks.keys())
+        return [Settled(world)]
+
+    def _gather(self, now: float) -> list[Decision]:
+        """Publish the next world if membership is to change and nobody is waited for any more."""
+        # Counted, not listed: with many members a list for each of them would cost its square.
+        leavers = sum(node in self.current.ranks for node in self._leaving)
+        newcomers = len(self._here) - len(self._leaving) - (len(self.current) - leavers)
+        size = min(self._max_size, len(self.current) - leavers + newcomers)
+        changes = leavers > 0 or (newcomers > 0 and len(self.current) < self._max_size)
+        everyone_leaves = size == 0 and leavers > 0
+        if not changes or (size < self._min_size and not everyone_leaves):
+            self._change_since = None
+            return []
+        if self._change_since is None:
+            self._change_since = now
+        if 0 < size < self._target and now < self._change_since + self._settle_s:
+            return []
+        self._change_since = None
+        return self._publish(_ranked(self.current, self._members_to_be()), recover=False)
+
+    def _let_go(self) -> list[Decision]:
+        """Tell those who gave notice and are in no world that nothing holds them."""
+        free = {node for node in self._leaving if node not in self.current.ranks} - self._let_go_already
+        self._let_go_already |= free
+        return [Settled(self.current)] if free else []
+
+    def _recover(self) -> list[Decision]:
+        """Publish a world of those who were in the broken one; who gave notice stays until it is whole again."""
+        used = list(self.current.members)
+        if self.next is not None and (self.phase is Phase.SWITCHING or self.next.recover):
+            used += [node for node in self.next.world.members if node not in self.current.ranks]
+        survivors = [node for node in used if node in self._here]
+        if len(survivors) < self._min_size:
+            # Too few are left to go on: with newcomers, who start from what the survivors have.
+            survivors = self._members_to_be()
+        if len(survivors) < self._min_size:
+            self._drop_next()
+            return []
+        return self._publish(_ranked(self.current, survivors), recover=True)
+
+    def _publish(self, members: tuple[NodeName, ...], *, recover: bool) -> list[Decision]:
+        self._drop_next()
+        self._version += 1
+        self.phase = Phase.BUILDING
+        self.next = NextWorld(World(self._version, members), recover)
+        return [self.next]
+
+    def _drop_next(self) -> None:
+        self.next = None
+        self.phase = Phase.STABLE
+        self._ready.clear()
+        self._moved.clear()
+
+    def _in_use(self, node: NodeName) -> bool:
+        """Whether the loss of this node breaks a world that somebody may be working in."""
+        if node in self.current.ranks:
+            return True
+        if self.next is None or node not in self.next.world.ranks:
+            return False
+        return self.phase is Phase.SWITCHING or self.next.recover
+
+    def _is_next(self, node: NodeName, version: int) -> bool:
+        return self.next is not None and self.next.world.version == version and node in self.next.world.ranks
+
+    def _members_to_be(self) -> list[NodeName]:
+        """Those who are here and stay, members before newcomers, no more than the largest world has."""
+        staying = [node for node in self._here if node not in self._leaving]
+        staying.sort(key=lambda node: node not in self.current.ranks)
+        return staying[: self._max_size]
+
+
+def _ranked(before: World, members: Sequence[NodeName]) -> tuple[NodeName, ...]:
+    """The members by rank: who had a rank that still exists keeps it, the others fill the gaps in their order."""
+    kept = {rank: node for node in members if (rank := before.ranks.get(node, len(members))) < len(members)}
+    others = iter([node for node in members if before.ranks.get(node, len(members)) >= len(members)])
+    return tuple(kept[rank] if rank in kept else next(others) for rank in range(len(members)))
