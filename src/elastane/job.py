@@ -15,9 +15,9 @@ from elastane.model.dataset import DatasetSpec
 from elastane.model.environment import ENV_MASTER, ENV_NODE, ENV_TOKEN
 from elastane.model.errors import InvalidInput
 from elastane.model.ids import DatasetName, NodeName
-from elastane.worker.batches import BatchStream, Collate, MapDataset, as_columns
+from elastane.worker.batches import BatchStream, Collate, Ending, MapDataset, as_columns
+from elastane.worker.link import Link
 from elastane.worker.shard_client import ShardClient
-from elastane.worker.task_source import TaskSource
 
 _MOST_BATCHES_PER_SHARD = 16
 _FEWEST_SHARDS = 64
@@ -30,9 +30,9 @@ def join() -> Job:
     """
     settings = {name: os.environ.get(name) for name in (ENV_MASTER, ENV_TOKEN, ENV_NODE)}
     if not any(settings.values()):
-        from elastane.worker.alone import AloneTaskSource
+        from elastane.worker.alone import AloneLink
 
-        return Job(NodeName("alone-worker-0"), AloneTaskSource())
+        return Job(NodeName("alone-worker-0"), AloneLink())
     if missing := [name for name, value in settings.items() if not value]:
         raise InvalidInput(
             f"{', '.join(missing)}: not set, though {ENV_MASTER} and the like were; unset or set them all"
@@ -54,20 +54,30 @@ class Job:
     other workers.
     """
 
-    def __init__(self, node: NodeName, source: TaskSource) -> None:
+    def __init__(self, node: NodeName, link: Link) -> None:
         self.node = node
         """This worker's name in the job."""
         self.step = 0
         """How many batches this worker has been given."""
         self.draining = False
         """Whether this worker was told to leave."""
-        self._source = source
+        self._link = link
         self._pid = os.getpid()
         self._calls = 0
         self._streams: list[BatchStream] = []
         self._closed = False
         self._restore_sigterm = self._on_sigterm()
         atexit.register(self._close_at_exit)
+
+    @property
+    def rank(self) -> int:
+        """This worker's rank in the world, from 0. It may change whenever workers come or go."""
+        return self._link.place.rank
+
+    @property
+    def world_size(self) -> int:
+        """How many workers are in the world. It may change whenever workers come or go."""
+        return self._link.place.size
 
     def batches(
         self,
@@ -98,7 +108,9 @@ class Job:
         """
         if batch_size < 1:
             raise InvalidInput(f"batch_size: {batch_size} is below 1")
-        self._close_streams(lambda stream: stream.left, None)
+        for stream in [stream for stream in self._streams if stream.left]:
+            stream.close(Ending(done=True))
+            self._streams.remove(stream)
         number = self._calls
         self._calls += 1
         size = len(dataset) if indices is None and isinstance(dataset, Sized) else None
@@ -112,7 +124,9 @@ class Job:
             shuffle=shuffle,
             seed=seed if seed is not None else number if name is None else 0,
         )
-        client = ShardClient(spec, self._source)
+        if any(stream.name == spec.name for stream in self._streams):
+            raise InvalidInput(f'data set "{spec.name}": an earlier loop over it has not ended')
+        client = ShardClient(spec, self._link)
         stream = BatchStream(client, dataset, batch_size, collate_fn or _default_collate())
         self._streams.append(stream)
         if self.draining:
@@ -121,13 +135,7 @@ class Job:
 
     def close(self, error: str | None = None) -> None:
         """Leave the job. With `error` the batch in hand is not counted, and its try has failed."""
-        if self._closed:
-            return
-        self._closed = True
-        self._close_streams(lambda _: True, error)
-        self._source.close(preempted=self.draining)
-        atexit.unregister(self._close_at_exit)
-        self._restore_sigterm()
+        self._close(Ending(done=error is None, error=error))
 
     def __enter__(self) -> Self:
         return self
@@ -135,18 +143,31 @@ class Job:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        clean = error is None or (isinstance(error, SystemExit) and not error.code)
-        self.close(None if clean else f"{type(error).__name__}: {error}")
+        self._close(self._ending(error))
 
     def _counted(self, stream: BatchStream) -> Iterator[Any]:
         for batch in stream:
             self.step += 1
             yield batch
 
-    def _close_streams(self, chosen: Callable[[BatchStream], bool], error: str | None) -> None:
-        for stream in [stream for stream in self._streams if chosen(stream)]:
-            stream.close(error)
-            self._streams.remove(stream)
+    def _ending(self, error: BaseException | None) -> Ending:
+        if error is None or (isinstance(error, SystemExit) and not error.code):
+            return Ending(done=True)
+        if isinstance(error, KeyboardInterrupt) or (isinstance(error, SystemExit) and self.draining):
+            return Ending(done=False)  # It was interrupted: that is not the batch's fault.
+        return Ending(done=False, error=f"{type(error).__name__}: {error}")
+
+    def _close(self, ending: Ending) -> None:
+        if self._closed or os.getpid() != self._pid:
+            return  # A forked child has no part in the job; its parent has.
+        self._closed = True
+        try:
+            for stream in self._streams:
+                stream.close(ending)
+            self._link.close(preempted=self.draining)
+        finally:
+            atexit.unregister(self._close_at_exit)
+            self._restore_sigterm()
 
     def _on_sigterm(self) -> Callable[[], object]:
         """Leave on SIGTERM; the answer puts back what was there before."""
@@ -157,24 +178,28 @@ class Job:
         def leave(number: int, frame: FrameType | None) -> None:
             if os.getpid() != self._pid:
                 # A forked child, which is not the worker: for it SIGTERM means what it meant before.
-                signal.signal(signal.SIGTERM, before)
+                signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
                 os.kill(os.getpid(), signal.SIGTERM)
                 return
             self.draining = True
+            self._link.give_notice()
             for stream in self._streams:
                 stream.drain()
             if callable(before):
                 before(number, frame)
 
         signal.signal(signal.SIGTERM, leave)
-        return lambda: signal.signal(signal.SIGTERM, before)
+
+        def restore() -> None:
+            # What the script has set since stays; what was there before and is not Python's cannot be put back.
+            if signal.getsignal(signal.SIGTERM) is leave and before is not None:
+                signal.signal(signal.SIGTERM, before)
+
+        return restore
 
     def _close_at_exit(self) -> None:
-        if os.getpid() != self._pid:
-            return  # A forked child; its parent holds the job.
         # Only a script that does not use `with` gets here; an uncaught error has been shown by now.
-        shown = getattr(sys, "last_value", None)
-        self.close(None if shown is None else f"{type(shown).__name__}: {shown}")
+        self._close(self._ending(getattr(sys, "last_value", None)))
 
 
 def _shard_size(samples: int | None, batch_size: int) -> int:

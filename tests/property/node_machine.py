@@ -58,9 +58,6 @@ class NodeMachine(RuleBasedStateMachine):
         before = len(self.group.nodes)
         plan = self.group.exited(name, NodeExit(reason), self.now)
         fresh = self.group.nodes[before:]
-        if reason is ExitReason.LOST and not released:
-            assert name in [removed.name for removed in plan.remove_nodes], "a silent node must be ended where it is"
-            plan = ScalePlan(plan.launch_nodes, tuple(n for n in plan.remove_nodes if n.name != name))
         if released or ended_before or not policy.relaunch:
             assert not fresh, "nobody asked for this node"
         elif policy.counts and node.restarts >= self.limits.restart_count:

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from elastane.core.world import Decision, Go, NextWorld, Phase, Rendezvous, Settled, World
+from elastane.core.world import Decision, Go, NextWorld, Phase, Rendezvous, Settled
 from elastane.model.ids import NodeName
+from elastane.model.world import World
 
 SETTLE_S = 1.0
 MOST_NODES = 6
@@ -207,8 +208,8 @@ class WorldMachine(RuleBasedStateMachine):
                     if member.next.recover or member.world is None:
                         self._move([member])
             case Settled(world):
-                told = member.next
-                needed = told is not None and told.world.version > world.version and member.name in told.world.ranks
+                coming = World(0, ()) if member.next is None else member.next.world
+                needed = coming.version > world.version and member.name in coming.ranks
                 if member.leaving and member.name not in world.ranks and not needed:
                     self._die(member)
                     member.inbox.clear()

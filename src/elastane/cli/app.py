@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import re
 import sys
 import time
 from pathlib import Path
@@ -16,7 +18,7 @@ from rich.table import Table
 from elastane import __version__
 from elastane.cli.client import ControlClient, last_status, status_dict
 from elastane.cli.view import status_report
-from elastane.model.errors import ElastaneError, InvalidInput, InvalidJobSpec, MasterUnreachable
+from elastane.model.errors import ElastaneError, InvalidInput, InvalidJobSpec, MasterUnreachable, RequestRefused
 from elastane.model.job_spec import Critical, load_job
 from elastane.platform.local.registry import JobFolder
 from elastane.rpc.protos import control_pb2 as pb
@@ -134,7 +136,7 @@ def jobs(as_json: JsonOption = False) -> None:
         running = sum(node.status == "running" for node in status.node)
         samples = sum(view.committed for view in status.dataset)
         table.add_row(status.job, status.state, str(running), f"{samples:,}", f"{status.elapsed_s:.0f}")
-    Console().print(table)
+    (Console() if sys.stdout.isatty() else Console(width=200)).print(table)
 
 
 @app.command()
@@ -156,14 +158,17 @@ def logs(
 ) -> None:
     """Print what a node printed; `master` is the master's own log."""
     folder = JobFolder.find(job)
-    path = folder.logs / f"{node.removeprefix(f'{folder.name}-')}.log"
+    names = (node, node.removeprefix(f"{folder.name}-"))
+    path = next((log for name in names if (log := folder.logs / f"{name}.log").exists()), folder.logs / "none")
     if path.parent != folder.logs or not path.exists():
         known = ", ".join(sorted(log.stem for log in folder.logs.glob("*.log")))
         raise InvalidInput(f'node: "{node}" has no log in job "{job}"; there are {known}')
-    with path.open(errors="replace") as file:
+    with path.open(errors="replace", newline="") as file:
         text = file.read()
-        lines = text.splitlines(keepends=True)
-        sys.stdout.write(text if tail is None else "".join(lines[len(lines) - min(tail, len(lines)) :]))
+        if tail is not None:
+            lines = re.findall(r"[^\n]*\n|[^\n]+", text)
+            text = "".join(lines[len(lines) - min(tail, len(lines)) :])
+        sys.stdout.write(text)
         while follow and folder.launcher_lives():
             sys.stdout.write(file.read())
             sys.stdout.flush()
@@ -173,7 +178,8 @@ def logs(
 
 @app.command()
 def scale(
-    job: JobArgument, workers: Annotated[int, typer.Option(help="How many workers the job is to have.", min=0)]
+    job: JobArgument,
+    workers: Annotated[int, typer.Option(help="How many workers the job is to have.", min=0, max=10_000)],
 ) -> None:
     """Grow or shrink a running job, within its limits."""
     asyncio.run(_ask(job, lambda client: client.scale(workers)))
@@ -193,11 +199,12 @@ def delete(
     at_once: Annotated[bool, typer.Option("--at-once", help="Kill the workers instead of draining them.")] = False,
 ) -> None:
     """End jobs if they run, and remove their records and logs."""
-    folders = [JobFolder.find(name) for name in names]
+    folders = [JobFolder.find(name) for name in dict.fromkeys(names)]
     for folder in folders:
         if folder.launcher_lives():
             print(f"{folder.name}: {'killing' if at_once else 'draining'}")
-            asyncio.run(_ask(folder.name, lambda client: client.stop(at_once=at_once)))
+            with contextlib.suppress(MasterUnreachable, RequestRefused):  # It has just ended by itself.
+                asyncio.run(_ask(folder.name, lambda client: client.stop(at_once=at_once)))
         while folder.launcher_lives():
             time.sleep(0.05)
         folder.remove()
@@ -211,11 +218,11 @@ async def _ask(job: str, request: Any) -> None:
 
 async def _status(folder: JobFolder) -> pb.JobStatus:
     """The status from the master if it lives, else the last one it wrote."""
-    if folder.launcher_lives() and folder.read().address:
+    if folder.launcher_lives() and folder.started_at and folder.read().address:
         try:
             async with ControlClient.of(folder) as client:
                 return await client.status()
-        except MasterUnreachable:
+        except (MasterUnreachable, RequestRefused):
             pass  # It has just ended.
     end = folder.read_end()
     if end is not None:

@@ -63,6 +63,8 @@ _LINES: dict[str, Callable[[Fields], str]] = {
     "dataset_finished": lambda event: f"{event['dataset']}: all {event['samples']:,} samples are committed",
     "data_left": lambda event: f"{event['samples']:,} samples were not used: {event['reason']}",
     "message_refused": lambda event: f"refused {event['method']} from {event['peer']}: {event['reason']}",
+    "world_next": lambda event: f"world {event['version']} is coming, of {event['size']} workers",
+    "world_settled": lambda event: f"world {event['version']} has {len(event['members'])} workers",
     "job_ended": lambda event: f"job {event['end']}",
 }
 

@@ -39,10 +39,10 @@ class View(Protocol):
 
 
 def say(text: str) -> None:
-    """Print a line; a reader that has gone away (`| head`) does not end the job."""
+    """Print a line; a reader that has gone away (`| head`) or a full disk does not end the job."""
     try:
         print(text, flush=True)
-    except BrokenPipeError:
+    except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -110,7 +110,7 @@ class LiveView:
 def nodes_table(status: pb.JobStatus, most: int = _NODES_SHOWN) -> Table:
     """The nodes, the living ones first; those past `most` are only counted."""
     table = Table(box=None, pad_edge=False)
-    for heading in ("node", "status", "pid", "restarts", "samples", "exit"):
+    for heading in ("node", "rank", "status", "pid", "restarts", "samples", "exit"):
         table.add_column(heading, no_wrap=True)
     ended = ("succeeded", "failed", "deleted")
     ordered = sorted(status.node, key=lambda node: (node.status in ended, node.id))
@@ -118,6 +118,7 @@ def nodes_table(status: pb.JobStatus, most: int = _NODES_SHOWN) -> Table:
         state = "leaving" if node.leaving else node.status
         table.add_row(
             f"{node.type}-{node.id}",
+            str(node.rank) if node.HasField("rank") else "",
             Text(state, style=_STATUS_STYLE.get(state, "yellow")),
             str(node.pid or ""),
             str(node.restarts),

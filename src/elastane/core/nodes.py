@@ -162,11 +162,9 @@ class NodeGroup:
             return ScalePlan()
         done = exit.reason is ExitReason.DONE
         node = self._nodes[name] = node.moved_to(NodeStatus.SUCCEEDED if done else NodeStatus.FAILED, exit)
-        # A silent node may still live somewhere: it has to be ended there too.
-        remove = (node,) if exit.reason is ExitReason.LOST else ()
         plan = self._follow(node, EXIT_POLICIES[exit.reason], exit.reason, now)
         self._settle()
-        return ScalePlan(plan.launch_nodes, remove + plan.remove_nodes)
+        return plan
 
     def launch_due(self, now: float) -> ScalePlan:
         """Launch the nodes whose back-off is over."""

@@ -63,6 +63,8 @@ class _Holder:
 
     leases: dict[TaskId, None]
     last_progress: float
+    last_finish: float
+    """When it last finished a task, and so began the next."""
 
 
 class ShardLedger:
@@ -125,7 +127,7 @@ class ShardLedger:
             task = Task(TaskId(self._next_task_id), self.spec.name, piece.shard)
             self._next_task_id += 1
             self._leases[task.id] = _Lease(task, worker, now, piece.errors, piece.shard.start)
-            holder = self._holders.setdefault(worker, _Holder({}, now))
+            holder = self._holders.setdefault(worker, _Holder({}, now, now))
             holder.leases[task.id] = None
             tasks.append(task)
         return tuple(tasks)
@@ -144,7 +146,8 @@ class ShardLedger:
         lease.done = upto
         lease.errors = ()
         if upto == shard.end:
-            self._longest_task_s = max(self._longest_task_s, now - max(lease.leased_at, holder.last_progress))
+            self._longest_task_s = max(self._longest_task_s, now - max(lease.leased_at, holder.last_finish))
+            holder.last_finish = now
             self._drop(lease)
         holder.last_progress = now
         self.committed_samples += len(new)
@@ -220,7 +223,7 @@ class ShardLedger:
         for task_id, worker, done, epoch, start, end, errors in state["leases"]:
             task = Task(TaskId(task_id), ledger.spec.name, Shard(epoch, start, end))
             ledger._leases[task.id] = _Lease(task, NodeName(worker), now, tuple(errors), done)
-            ledger._holders.setdefault(NodeName(worker), _Holder({}, now)).leases[task.id] = None
+            ledger._holders.setdefault(NodeName(worker), _Holder({}, now, now)).leases[task.id] = None
         ledger._open_epochs = dict(state["open_epochs"])
         ledger.epochs_done = state["epochs_done"]
         ledger.committed_samples = state["committed_samples"]

@@ -18,26 +18,11 @@ A message about a version that is not the next world's changes nothing.
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 from elastane.model.ids import NodeName
-
-
-@dataclass(frozen=True)
-class World:
-    """One generation of the worker group; the place in `members` is the rank."""
-
-    version: int
-    members: tuple[NodeName, ...]
-
-    def __len__(self) -> int:
-        return len(self.members)
-
-    @cached_property
-    def ranks(self) -> Mapping[NodeName, int]:
-        return {node: rank for rank, node in enumerate(self.members)}
+from elastane.model.world import World
 
 
 class Phase(enum.StrEnum):
@@ -94,6 +79,11 @@ class Rendezvous:
         self._moved: set[NodeName] = set()
         self._broken = False
         self._change_since: float | None = None
+
+    @property
+    def here(self) -> Iterable[NodeName]:
+        """Everyone who has joined and is not lost, members or not."""
+        return self._here.keys()
 
     def join(self, node: NodeName, now: float) -> list[Decision]:
         """A node is here and wants to be a member."""

@@ -9,6 +9,7 @@ from typing import assert_never
 from elastane.core.heartbeats import Heartbeats
 from elastane.master.event_log import EventLog
 from elastane.master.job_manager import JobManager
+from elastane.master.rendezvous_server import RendezvousServer
 from elastane.master.task_manager import Grant, TaskManager
 from elastane.model.errors import DatasetMismatch, InvalidInput, MalformedMessage, RequestRefused
 from elastane.model.ids import DatasetName, NodeName, TaskId
@@ -37,6 +38,7 @@ class Attendance:
         self,
         job_manager: JobManager,
         task_manager: TaskManager,
+        rendezvous: RendezvousServer,
         events: EventLog,
         *,
         heartbeat_timeout_s: float,
@@ -44,12 +46,18 @@ class Attendance:
     ) -> None:
         self._job_manager = job_manager
         self._task_manager = task_manager
+        self._rendezvous = rendezvous
         self._events = events
         self._clock = clock
         self._heartbeats = Heartbeats(heartbeat_timeout_s)
         self._sessions: dict[NodeName, Outbox] = {}
         self._awaiting_word: dict[NodeName, asyncio.TimerHandle] = {}
         job_manager.on_node_end.append(self._on_node_end)
+
+    def tell(self, name: NodeName, message: pb.MasterMessage) -> None:
+        """Say something to a node, if its stream is open."""
+        if outbox := self._sessions.get(name):
+            outbox.put_nowait(message)
 
     def attends(self, name: NodeName) -> bool:
         return name in self._sessions
@@ -117,6 +125,14 @@ class Attendance:
                     dataset = DatasetName(message.give_back.dataset)
                     tasks = [TaskId(task) for task in message.give_back.task]
                     refused = self._task_manager.give_back(name, dataset, tasks, wire.checked_error(message.give_back))
+                case "join_world":
+                    self._rendezvous.join(name)
+                case "leave_world":
+                    self._rendezvous.leave(name)
+                case "world_ready":
+                    self._rendezvous.ready(name, message.world_ready.version)
+                case "world_moved":
+                    self._rendezvous.moved(name, message.world_moved.version)
                 case "hello" | "goodbye" | None:
                     raise MalformedMessage(f"{body or 'an empty message'} in the middle of a stream")
                 case _:
@@ -129,6 +145,7 @@ class Attendance:
     def _arrived(self, name: NodeName, outbox: Outbox) -> None:
         # What it had leased on an earlier stream is void: it starts anew, and so do its shards.
         self._return_shards(name, None)
+        self._rendezvous.lost(name)
         self._sessions[name] = outbox
         self._heartbeats.heard(name, self._clock())
         self._events.emit("node_attended", node=name)
@@ -145,17 +162,19 @@ class Attendance:
         """The stream broke: the process died, or only the connection did. The platform will know which."""
         self._events.emit("node_disconnected", node=name)
         del self._sessions[name]
+        self._rendezvous.lost(name)
         loop = asyncio.get_running_loop()
         self._awaiting_word[name] = loop.call_later(EXIT_WORD_S, self._return_shards, name, None)
 
     def _on_node_end(self, node: Node, exit: NodeExit) -> None:
         self._forget(node.name)
-        blamed = exit.reason in _BLAMED
+        blamed = exit.reason in _BLAMED and not node.is_released
         self._return_shards(node.name, f"{node.short_name} ended ({exit.reason})" if blamed else None)
 
     def _forget(self, name: NodeName) -> None:
         self._sessions.pop(name, None)
         self._heartbeats.forget(name)
+        self._rendezvous.lost(name)
 
     def _return_shards(self, name: NodeName, error: str | None) -> None:
         if timer := self._awaiting_word.pop(name, None):

@@ -9,6 +9,7 @@ from elastane.core.shards import ShardLedger
 from elastane.master.attendance import Attendance
 from elastane.master.event_log import EventLog
 from elastane.master.job_manager import JobManager
+from elastane.master.rendezvous_server import RendezvousServer
 from elastane.master.task_manager import TaskManager
 from elastane.model.errors import MalformedMessage
 from elastane.model.job_spec import ElasticJob
@@ -26,6 +27,7 @@ class Control:
         job: ElasticJob,
         job_manager: JobManager,
         task_manager: TaskManager,
+        rendezvous: RendezvousServer,
         attendance: Attendance,
         events: EventLog,
         clock: Callable[[], float],
@@ -33,6 +35,7 @@ class Control:
         self._job = job
         self._job_manager = job_manager
         self._task_manager = task_manager
+        self._rendezvous = rendezvous
         self._attendance = attendance
         self._events = events
         self._clock = clock
@@ -87,6 +90,8 @@ class Control:
             node=[self._node_view(node) for node in self._job_manager.workers.group.nodes],
             dataset=[_dataset_view(ledger) for ledger in self._task_manager.ledgers.values()],
             samples_per_s=self._task_manager.rate.per_second(self._clock()),
+            world_version=self._rendezvous.world.version,
+            world_size=len(self._rendezvous.world),
         )
 
     def _node_view(self, node: Node) -> pb.NodeView:
@@ -96,12 +101,13 @@ class Control:
             id=node.id,
             slot=node.slot,
             status=node.status,
-            pid=self._job_manager.pids.get(node.name, 0),
+            pid=0 if node.status.final else self._job_manager.pids.get(node.name, 0),
             restarts=node.restarts,
             attending=self._attendance.attends(node.name),
             leaving=node.is_released and not node.status.final,
             exit_reason=node.exit.reason if node.exit else "",
             committed_samples=self._task_manager.committed_by.get(node.name, 0),
+            rank=self._rendezvous.world.ranks.get(node.name),
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -21,13 +22,18 @@ OnNodeEnd = Callable[[Node, NodeExit], None]
 _TRACEBACK = "Traceback (most recent call last)"
 _ERROR_TAIL = 4000
 
+LAST_PLAN_S = 1.0
+"""How long the platform has, at the job's end, to take what it was told before."""
+
 
 class JobManager:
-    """Nodes from their launch to their end. Other components follow along through `on_node_end`."""
+    """Nodes from their launch to their end. Other components follow along through `on_node_end`, and
+    `on_target`, which says how many workers the job is to have."""
 
     def __init__(self, job: ElasticJob, platform: Platform, events: EventLog, clock: Callable[[], float]) -> None:
         self.workers = WorkerManager(job.name, job.spec.worker)
         self.on_node_end: list[OnNodeEnd] = []
+        self.on_target: list[Callable[[int], None]] = []
         self.pids: dict[NodeName, int] = {}
         self.stopping = False
         self._job = job
@@ -71,6 +77,9 @@ class JobManager:
                     task.result()  # They end only by an error.
                 self._changed.clear()
                 self._take(self.workers.group.launch_due(self._clock()))
+            with contextlib.suppress(TimeoutError):
+                # The last plan may be to kill a lost node: let it go out.
+                await asyncio.wait_for(self._plans.join(), LAST_PLAN_S)
         finally:
             for task in tasks:
                 task.cancel()
@@ -122,11 +131,13 @@ class JobManager:
         """A node is silent or stuck: give it up, wherever it is, and replace it."""
         self._events.emit("node_lost", node=name, reason=why)
         self._node_ended(name, NodeExit(ExitReason.LOST, log_tail=why))
+        self._take(ScalePlan(remove_nodes=(self.workers.group.node(name),)), at_once=True)
 
     async def _apply_plans(self) -> None:
         while True:
             plan, at_once = await self._plans.get()
             await self._platform.scale(plan, at_once=at_once)
+            self._plans.task_done()
 
     async def _follow_platform(self) -> None:
         async for event in self._platform.events():
@@ -161,9 +172,10 @@ class JobManager:
             released=node.is_released,
             error=error,
         )
+        # The plan goes out first: a callback may end the job, and what is launched must then be known to be removed.
+        self._take(plan)
         for callback in self.on_node_end:
             callback(node, node_exit)
-        self._take(plan)
 
     def _take(self, plan: ScalePlan, *, at_once: bool = False) -> None:
         """Write a plan down and hand it to the platform."""
@@ -176,7 +188,9 @@ class JobManager:
                 memory=None if node.resource.memory is None else str(node.resource.memory),
             )
         for node in plan.remove_nodes:
-            self._events.emit("node_leaving", node=node.name, at_once=at_once or node.status is NodeStatus.FAILED)
+            self._events.emit("node_leaving", node=node.name, at_once=at_once)
+        for callback in self.on_target:
+            callback(self.workers.group.target)
         if plan:
             self._plans.put_nowait((plan, at_once))
         self._changed.set()

@@ -10,8 +10,10 @@ from elastane.master.attendance import Attendance
 from elastane.master.control import Control
 from elastane.master.event_log import EventLog
 from elastane.master.job_manager import JobManager
+from elastane.master.rendezvous_server import RendezvousServer
 from elastane.master.task_manager import TaskManager
 from elastane.model.errors import PlatformError
+from elastane.model.ids import NodeName
 from elastane.model.job_spec import ElasticJob
 from elastane.platform.base import Platform
 from elastane.rpc.protos import control_pb2, node_pb2
@@ -36,14 +38,27 @@ class JobMaster:
             on_failed=self.job_manager.fail,
             clock=clock,
         )
+        role = job.spec.worker
+        self.rendezvous = RendezvousServer(
+            events,
+            self._tell,
+            min_size=role.min_replicas,
+            max_size=role.max_replicas,
+            target=role.replicas,
+            clock=clock,
+        )
+        self.job_manager.on_target.append(self.rendezvous.set_target)
         self.attendance = Attendance(
             self.job_manager,
             self.task_manager,
+            self.rendezvous,
             events,
             heartbeat_timeout_s=job.spec.heartbeat_timeout_seconds,
             clock=clock,
         )
-        self.control = Control(job, self.job_manager, self.task_manager, self.attendance, events, clock)
+        self.control = Control(
+            job, self.job_manager, self.task_manager, self.rendezvous, self.attendance, events, clock
+        )
         self._server = RpcServer(token, self._refused)
         self._server.add(node_pb2.DESCRIPTOR.services_by_name["Nodes"], self.attendance)
         self._server.add(control_pb2.DESCRIPTOR.services_by_name["Control"], self.control)
@@ -60,13 +75,21 @@ class JobMaster:
             asyncio.create_task(self.attendance.watch_heartbeats()),
             asyncio.create_task(self._watch_expiry()),
         ]
+        running = asyncio.create_task(self.job_manager.run())
         try:
-            outcome = await self.job_manager.run()
+            # A watcher ends only by an error of this program, which must not pass for a job that goes on.
+            await asyncio.wait({running, *watchers}, return_when=asyncio.FIRST_COMPLETED)
+            for watcher in watchers:
+                if watcher.done():
+                    watcher.result()
+            outcome = await running
         except PlatformError as error:
             outcome = self.job_manager.abandon(str(error))
         finally:
-            for task in watchers:
-                task.cancel()
+            running.cancel()
+            for watcher in watchers:
+                watcher.cancel()
+            await asyncio.gather(running, *watchers, return_exceptions=True)
         self._conclude(outcome)
         return outcome
 
@@ -87,6 +110,9 @@ class JobMaster:
         if outcome.end is JobEnd.SUCCEEDED and left:
             self._events.emit("data_left", samples=left, reason="every worker ended before the data did")
         self._events.emit("job_ended", end=outcome.end, reason=outcome.reason, node=outcome.node)
+
+    def _tell(self, node: NodeName, message: node_pb2.MasterMessage) -> None:
+        self.attendance.tell(node, message)
 
     async def _watch_expiry(self) -> None:
         while True:

@@ -70,7 +70,7 @@ class ResourceSpec(_Document):
     cpu: Annotated[float, Field(gt=0, le=4096)] | None = None
     memory: MemoryField | None = None
     disk: MemoryField | None = None
-    gpu: Annotated[int, Field(ge=0, le=64)] = 0
+    gpu: Annotated[int, Field(strict=True, ge=0, le=64)] = 0
 
     def node_resource(self) -> NodeResource:
         return NodeResource(cpu=self.cpu, memory=self.memory, disk=self.disk, gpu_num=self.gpu)
@@ -113,11 +113,13 @@ class PodTemplate(_KubernetesPart):
 class RoleSpec(_Document):
     """One role of a job: how many nodes, what each may use, how often each is relaunched, and what it runs."""
 
-    min_replicas: Annotated[int, Field(ge=1, le=10_000)] = 1
-    max_replicas: Annotated[int, Field(ge=1, le=10_000)] = 10_000
-    replicas: Annotated[int, Field(ge=1, le=10_000, default_factory=lambda known: known.get("min_replicas", 1))]
+    min_replicas: Annotated[int, Field(strict=True, ge=1, le=10_000)] = 1
+    max_replicas: Annotated[int, Field(strict=True, ge=1, le=10_000)] = 10_000
+    replicas: Annotated[
+        int, Field(strict=True, ge=1, le=10_000, default_factory=lambda known: known.get("min_replicas", 1))
+    ]
     """How many to start with; `minReplicas` unless given."""
-    restart_count: Annotated[int, Field(ge=0, le=10_000)] = 3
+    restart_count: Annotated[int, Field(strict=True, ge=0, le=10_000)] = 3
     critical: Critical = Critical.NONE
     resource: ResourceSpec = ResourceSpec()
     template: PodTemplate
@@ -149,7 +151,7 @@ class ElasticJobSpec(_Document):
     """A worker that says nothing for so long is lost."""
     task_timeout_seconds: Seconds = 600.0
     """The least time without progress after which a worker's shards go to others; it grows with the longest task."""
-    max_task_retries: Annotated[int, Field(ge=1, le=1000)] = 3
+    max_task_retries: Annotated[int, Field(strict=True, ge=1, le=1000)] = 3
     """A shard that fails on so many tries ends the job."""
     termination_grace_period_seconds: Seconds = 30.0
     """A node that is asked to leave is killed after so long."""

@@ -19,11 +19,7 @@ class ResourcePlan:
 
 @dataclass(frozen=True)
 class ScalePlan:
-    """What a Scaler is to do: launch these nodes, remove those.
-
-    A node to remove that is FAILED already (it went silent) is ended at once; any other is asked to leave and has the
-    platform's grace period to do so.
-    """
+    """What a Scaler is to do: launch these nodes, remove those."""
 
     launch_nodes: tuple[Node, ...] = ()
     remove_nodes: tuple[Node, ...] = ()

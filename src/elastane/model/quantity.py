@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from decimal import Decimal
 
 from elastane.model.errors import InvalidInput
 
@@ -17,8 +18,9 @@ _UNITS = {
     "Gi": 2**30,
     "Ti": 2**40,
 }
-_QUANTITY = re.compile(r"(\d+(?:\.\d+)?)([A-Za-z]*)")
+_QUANTITY = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,30})?)([A-Za-z]*)")
 _MIB = 2**20
+_MOST = 2**60
 
 
 @dataclass(frozen=True, order=True)
@@ -33,15 +35,15 @@ class Memory:
         allowed = "write a quantity such as 256Mi or 2Gi, or a whole number of MiB"
         if isinstance(value, bool) or not isinstance(value, int | str):
             raise InvalidInput(f"{value!r} is not an amount of memory; {allowed}")
-        if isinstance(value, int) or value.isdecimal():
+        if isinstance(value, int) or re.fullmatch("[0-9]{1,18}", value):
             amount = int(value) * _MIB
         else:
             match = _QUANTITY.fullmatch(value)
             if match is None or match[2] not in _UNITS:
                 raise InvalidInput(f'"{value}" is not an amount of memory; {allowed}')
-            amount = int(float(match[1]) * _UNITS[match[2]])
-        if amount <= 0:
-            raise InvalidInput(f'"{value}" is not an amount of memory above zero; {allowed}')
+            amount = int(Decimal(match[1]) * _UNITS[match[2]])
+        if not 0 < amount <= _MOST:
+            raise InvalidInput(f'"{value}" is not an amount of memory above zero and below an exbibyte; {allowed}')
         return cls(amount)
 
     @classmethod
@@ -55,4 +57,4 @@ class Memory:
         for unit in ("Ti", "Gi", "Mi", "Ki"):
             if self.bytes % _UNITS[unit] == 0:
                 return f"{self.bytes // _UNITS[unit]}{unit}"
-        return f"{self.bytes / _MIB:.1f}Mi"
+        return f"{Decimal(self.bytes) / _MIB:f}Mi"

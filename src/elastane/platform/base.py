@@ -15,8 +15,8 @@ class Scaler(Protocol):
     async def scale(self, plan: ScalePlan, *, at_once: bool = False) -> None:
         """Launch and remove nodes. Returns when the platform has taken the plan, not when it is done.
 
-        A removed node is asked to leave and killed after the grace period; with `at_once`, or if the node is FAILED,
-        it is killed now. Raises PlatformError if the platform is gone.
+        A removed node is asked to leave and killed after the grace period; with `at_once` it is killed now. Raises
+        PlatformError if the platform is gone.
         """
 
 

@@ -9,17 +9,23 @@ from elastane.core.shards import ShardLedger
 from elastane.model.dataset import DatasetSpec
 from elastane.model.errors import DatasetMismatch
 from elastane.model.ids import DatasetName, NodeName, TaskId
-from elastane.worker.task_source import TaskSink
+from elastane.model.world import Place
+from elastane.worker.link import TaskSink
 
 _MYSELF = NodeName("alone-worker-0")
 
 
-class AloneTaskSource:
-    """A TaskSource that answers at once."""
+class AloneLink:
+    """A Link that answers at once."""
 
     def __init__(self) -> None:
         self._ledgers: dict[DatasetName, ShardLedger] = {}
         self._sinks: dict[DatasetName, TaskSink] = {}
+
+    @property
+    def place(self) -> Place:
+        """Alone, a world of one."""
+        return Place(version=1, rank=0, size=1)
 
     def define(self, spec: DatasetSpec, sink: TaskSink) -> None:
         # Alone, nothing is retried: an error of the training code ends this process.
@@ -47,6 +53,9 @@ class AloneTaskSource:
     def give_back(self, dataset: DatasetName, tasks: Sequence[TaskId], error: str | None) -> None:
         for task in tasks:
             self._ledgers[dataset].give_back(_MYSELF, task, error, time.monotonic())
+
+    def give_notice(self) -> None:
+        """There is nobody to notice."""
 
     def flush(self) -> None:
         """Nothing is ever left unsaid here."""

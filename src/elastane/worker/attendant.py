@@ -22,11 +22,13 @@ from elastane.core.backoff import delays
 from elastane.model.dataset import DatasetSpec
 from elastane.model.errors import DatasetMismatch, MasterUnreachable, RequestRefused
 from elastane.model.ids import DatasetName, NodeName, TaskId
+from elastane.model.world import Place
 from elastane.rpc import wire
 from elastane.rpc.channel import MasterChannel
 from elastane.rpc.messages import parse
 from elastane.rpc.protos import node_pb2 as pb
-from elastane.worker.task_source import TaskSink
+from elastane.worker.link import TaskSink
+from elastane.worker.membership import Membership
 
 LISTEN_EVERY_S = 0.02
 """How often the training thread's words are taken over. It does not wake this thread for each: that would make it wait
@@ -52,7 +54,7 @@ class _Commit(NamedTuple):
 
 
 class Attendant:
-    """A TaskSource over the stream to a master."""
+    """A Link over the stream to a master."""
 
     def __init__(self, address: str, token: str, node: NodeName) -> None:
         self._address = address
@@ -62,9 +64,11 @@ class Attendant:
         self._said: deque[pb.NodeMessage | _Commit] = deque()
         self._outbox: asyncio.Queue[pb.NodeMessage] = asyncio.Queue()
         self._datasets: dict[DatasetName, tuple[DatasetSpec, TaskSink]] = {}
-        self._defining: dict[DatasetName, concurrent.futures.Future[None]] = {}
+        self._defining: dict[DatasetName, tuple[DatasetSpec, TaskSink, concurrent.futures.Future[None]]] = {}
+        self._failure: Exception | None = None
         self._pauses = _pauses()
         self._goodbye: pb.NodeMessage | None = None
+        self._membership = Membership(self._tell)
         self._welcomed: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._farewell: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._thread = threading.Thread(target=self._run, name="elastane-attendant", daemon=True)
@@ -77,17 +81,22 @@ class Attendant:
         except TimeoutError:
             raise MasterUnreachable(f"the master at {self._address} did not answer in {ANSWER_TIMEOUT_S:g} s") from None
 
+    @property
+    def place(self) -> Place:
+        """This worker's place in the world; waits for the first."""
+        return self._membership.place
+
     def define(self, spec: DatasetSpec, sink: TaskSink) -> None:
         answer: concurrent.futures.Future[None] = concurrent.futures.Future()
         message = pb.NodeMessage(define_dataset=wire.define_dataset_to_wire(spec))
 
         def on_loop() -> None:
             self._pass_on()
-            self._datasets[spec.name] = (spec, sink)
-            self._defining[spec.name] = answer
+            self._defining[spec.name] = (spec, sink, answer)
             self._outbox.put_nowait(message)
 
-        self._loop.call_soon_threadsafe(on_loop)
+        if not self._on_loop(on_loop):
+            raise self._failure or MasterUnreachable(f"the stream to {self._address} has ended")
         try:
             answer.result(ANSWER_TIMEOUT_S)
         except TimeoutError:
@@ -103,8 +112,11 @@ class Attendant:
         text = (error or "")[: wire.MOST_TEXT]
         self._said.append(pb.NodeMessage(give_back=pb.GiveBack(dataset=dataset, task=tasks, error=text)))
 
+    def give_notice(self) -> None:
+        self._said.append(pb.NodeMessage(leave_world=pb.LeaveWorld()))
+
     def flush(self) -> None:
-        self._loop.call_soon_threadsafe(self._pass_on)
+        self._on_loop(self._pass_on)
 
     def close(self, *, preempted: bool) -> None:
         self._goodbye = pb.NodeMessage(goodbye=pb.Goodbye(preempted=preempted))
@@ -115,6 +127,18 @@ class Attendant:
         except Exception:  # noqa: BLE001  # the stream is gone; why has been said elsewhere
             _log.warning("the master at %s did not hear this worker's goodbye", self._address)
         self._thread.join(GOODBYE_TIMEOUT_S)
+
+    def _on_loop(self, work: Callable[[], None]) -> bool:
+        """Have the other thread do something; False if it has ended."""
+        try:
+            self._loop.call_soon_threadsafe(work)
+        except RuntimeError:
+            return False
+        return True
+
+    def _tell(self, message: pb.NodeMessage) -> None:
+        """On the loop: say something now."""
+        self._outbox.put_nowait(message)
 
     def _pass_on(self) -> None:
         """On the loop: take over what the training thread said, commits in a row as one message."""
@@ -173,7 +197,9 @@ class Attendant:
         self._pauses = _pauses()
         if self._welcomed.done():
             self._start_over()
+            self._membership.attend()
         else:
+            self._membership.attend()
             self._welcomed.set_result(None)
         helpers = [
             asyncio.create_task(_write(stream, self._outbox)),
@@ -194,7 +220,8 @@ class Attendant:
         """On a new stream: nothing that was said or leased on the old one stands."""
         self._outbox = asyncio.Queue()
         self._said.clear()
-        for spec, _ in self._datasets.values():
+        pending = [(spec, sink) for spec, sink, _ in self._defining.values()]
+        for spec, _ in [*self._datasets.values(), *pending]:
             self._outbox.put_nowait(pb.NodeMessage(define_dataset=wire.define_dataset_to_wire(spec)))
         for _, sink in self._datasets.values():
             sink.voided()
@@ -223,28 +250,32 @@ class Attendant:
                 name = DatasetName(message.refused.dataset)
                 if not self._defined(name, DatasetMismatch(message.refused.reason)):
                     _log.warning("the master refused: %s", message.refused.reason)
+            case "next_world" | "go_to_world" | "world_settled":
+                self._membership.take(message)
             case "farewell":
                 self._farewell.set_result(None)
             case other:
                 _log.warning("the master sent %s, which has no meaning here", other)
 
     def _defined(self, name: DatasetName, error: Exception | None) -> bool:
-        answer = self._defining.pop(name, None)
-        if answer is None:
+        if name not in self._defining:
             return False
+        spec, sink, answer = self._defining.pop(name)
         if error is None:
+            self._datasets[name] = (spec, sink)
             answer.set_result(None)
         else:
-            del self._datasets[name]
             answer.set_exception(error)
         return True
 
     def _give_up(self, error: Exception) -> None:
-        for answer in (self._welcomed, self._farewell, *self._defining.values()):
+        self._failure = error
+        for answer in (self._welcomed, self._farewell, *(answer for _, _, answer in self._defining.values())):
             if not answer.done():
                 answer.set_exception(error)
         for _, sink in self._datasets.values():
             sink.failed(error)
+        self._membership.failed(error)
 
 
 def _pauses() -> Iterator[float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from elastane.worker.shard_client import ShardClient, Slice
@@ -16,15 +17,25 @@ class MapDataset(Protocol):
     def __getitem__(self, index: int, /) -> Any: ...
 
 
+@dataclass(frozen=True)
+class Ending:
+    """How the training code left its batch: done; or not, and then perhaps because of an error in it."""
+
+    done: bool
+    error: str | None = None
+
+
 class BatchStream:
     """Iterates over batches, and knows the one that the training code works on and has not finished."""
 
     def __init__(self, client: ShardClient, dataset: MapDataset, batch_size: int, collate: Collate) -> None:
+        self.name = client.spec.name
         self._client = client
         self._dataset = dataset
         self._batch_size = batch_size
         self._collate = collate
         self._in_hand: list[Slice] = []
+        self._fetch_error: str | None = None
         self.left = False
         """Whether the training code has left the loop, at its end or before."""
 
@@ -32,8 +43,9 @@ class BatchStream:
         try:
             while slices := self._client.take(self._batch_size):
                 self._in_hand = slices
-                yield self._collate([self._dataset[index] for piece in slices for index in piece.samples])
-                self.finish_batch()
+                yield self._fetch(slices)
+                self._in_hand = []
+                self._client.commit(slices)
         finally:
             # A loop that was left early may be about to fail: the batch in hand is decided on later, by the Job.
             self.left = True
@@ -44,18 +56,21 @@ class BatchStream:
         """Give no more batches."""
         self._client.drain()
 
-    def finish_batch(self) -> None:
-        """Count the batch in hand as done."""
+    def close(self, ending: Ending) -> None:
+        """Return all that is not done; `ending` says what becomes of the batch in hand."""
         slices, self._in_hand = self._in_hand, []
-        self._client.commit(slices)
-
-    def close(self, error: str | None) -> None:
-        """Return all that is not done. Without `error` the batch in hand is done; with it, that batch is why."""
-        slices, self._in_hand = self._in_hand, []
-        if error is None:
+        if ending.done and self._fetch_error is None:
             self._client.commit(slices)
             slices = [piece for piece in slices if not piece.ends_task]
-        self._client.put_back(slices, error)
+        self._client.put_back(slices, ending.error or self._fetch_error)
+
+    def _fetch(self, slices: list[Slice]) -> Any:
+        try:
+            return self._collate([self._dataset[index] for piece in slices for index in piece.samples])
+        except BaseException as error:
+            # The training code never gets this batch, whatever it makes of the error.
+            self._fetch_error = f"{type(error).__name__}: {error}"
+            raise
 
 
 def as_columns(samples: Sequence[Any]) -> Any:

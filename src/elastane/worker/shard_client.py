@@ -1,6 +1,6 @@
 """ShardClient: one data set's tasks on the worker's side, cut into the slices that make a batch.
 
-The training thread takes slices and commits them; the source's thread brings tasks. Tasks are asked for ahead, so the
+The training thread takes slices and commits them; the link's thread brings tasks. Tasks are asked for ahead, so the
 training thread finds the next one here.
 """
 
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from elastane.core.order import sample_indices
 from elastane.model.dataset import DatasetSpec, Task
 from elastane.model.ids import TaskId
-from elastane.worker.task_source import TaskSource
+from elastane.worker.link import Link
 
 SHARDS_AHEAD = 2
 """How many shards are held beyond the one in work."""
@@ -43,9 +43,9 @@ class _Held:
 class ShardClient:
     """A TaskSink, and the training thread's way to the tasks."""
 
-    def __init__(self, spec: DatasetSpec, source: TaskSource) -> None:
+    def __init__(self, spec: DatasetSpec, link: Link) -> None:
         self.spec = spec
-        self._source = source
+        self._link = link
         self._held: deque[_Held] = deque()
         # Re-entrant, for a signal handler may call drain() while this very thread holds it.
         self._changed = threading.Condition(threading.RLock())
@@ -55,13 +55,13 @@ class ShardClient:
         self._draining = False
         self._failure: Exception | None = None
         self._lease_round = 0
-        source.define(spec, self)
+        link.define(spec, self)
 
     def take(self, count: int) -> list[Slice]:
         """The next `count` samples, fewer at the end of an epoch, none when all is done or the worker leaves.
 
         Fewer come also when no shard is free at present: a short batch now is better than sitting on samples that
-        others wait for. Raises what the source failed with.
+        others wait for. Raises what the link failed with.
         """
         slices: list[Slice] = []
         missing = count
@@ -69,7 +69,7 @@ class ShardClient:
             self._ask_ahead()
             while missing:
                 while not self._held and not self._may_return(bool(slices)):
-                    self._source.flush()
+                    self._link.flush()
                     self._changed.wait()
                 if self._failure is not None:
                     raise self._failure
@@ -93,7 +93,7 @@ class ShardClient:
         valid = [piece for piece in slices if piece.lease_round == self._lease_round]
         latest = {piece.task: piece.upto for piece in valid}
         if latest:
-            self._source.commit(self.spec.name, list(latest.items()))
+            self._link.commit(self.spec.name, list(latest.items()))
         return len(valid) == len(slices)
 
     def put_back(self, slices: Sequence[Slice], error: str | None = None) -> None:
@@ -101,7 +101,7 @@ class ShardClient:
         self.put_back_ahead(slices)
         tasks = dict.fromkeys(piece.task for piece in slices if piece.lease_round == self._lease_round)
         if tasks:
-            self._source.give_back(self.spec.name, list(tasks), error)
+            self._link.give_back(self.spec.name, list(tasks), error)
 
     def put_back_ahead(self, slices: Sequence[Slice]) -> None:
         """Return the tasks that no one of these slices is from."""
@@ -110,7 +110,7 @@ class ShardClient:
             ahead = [held.task.id for held in self._held if held.task.id not in in_hand]
             self._held.clear()
         if ahead:
-            self._source.give_back(self.spec.name, ahead, None)
+            self._link.give_back(self.spec.name, ahead, None)
 
     def drain(self) -> None:
         """Take no more; whoever waits in `take` returns."""
@@ -126,7 +126,7 @@ class ShardClient:
         with self._changed:
             self._asked = self._told_to_wait = False
             if self._draining:
-                self._source.give_back(self.spec.name, [task.id for task in tasks], None)
+                self._link.give_back(self.spec.name, [task.id for task in tasks], None)
                 return
             self._held.extend(fresh)
             self._ask_ahead()
@@ -144,10 +144,12 @@ class ShardClient:
 
     def voided(self) -> None:
         with self._changed:
+            in_use = bool(self._held) or self._asked
             self._held.clear()
             self._lease_round += 1
             self._asked = self._told_to_wait = False
-            self._ask_ahead()
+            if in_use:
+                self._ask_ahead()
 
     def failed(self, error: Exception) -> None:
         with self._changed:
@@ -173,4 +175,4 @@ class ShardClient:
         missing = SHARDS_AHEAD + 1 - len(self._held)
         if missing >= 2 and not (self._asked or self._finished or self._draining):
             self._asked = True
-            self._source.request(self.spec.name, missing)
+            self._link.request(self.spec.name, missing)

@@ -8,6 +8,7 @@ it closes, by whatever death of the launcher, every node and all that it started
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
 import json
 import math
@@ -65,10 +66,17 @@ class Agent:
         self._loop.add_reader(self._lifeline, self._ending.set)
         works = (self._take_commands(), self._send_reports(), self._watch_memory())
         tasks = [asyncio.create_task(work) for work in works]
-        await self._ending.wait()
+        ending = asyncio.create_task(self._ending.wait())
+        # The works end only by an error of this program: then all nodes end with it, and the master says so.
+        await asyncio.wait({ending, *tasks}, return_when=asyncio.FIRST_COMPLETED)
         for task in tasks:
             task.cancel()
-        await self._end_all()
+        try:
+            await asyncio.gather(*tasks)
+        except asyncio.CancelledError:
+            pass
+        finally:
+            await self._end_all()
 
     async def _take_commands(self) -> None:
         while message := await self._loop.sock_recv(self._commands, MAX_COMMAND_BYTES):
@@ -99,8 +107,8 @@ class Agent:
         if cpus:
             environment.setdefault("OMP_NUM_THREADS", str(len(cpus)))
         oom_kills = kernel_oom_kills()
-        with open(log, "ab") as output:
-            try:
+        try:
+            with open(log, "ab") as output:
                 popen = subprocess.Popen(  # noqa: S603  # running the user's command is what a node is
                     command,
                     env=environment,
@@ -110,11 +118,10 @@ class Agent:
                     start_new_session=True,
                     preexec_fn=in_child,  # noqa: PLW1509  # this process has one thread
                 )
-            except OSError as error:
-                output.write(f"cannot start {command[0]}: {error.strerror}\n".encode())
-                output.flush()
-                self._report(node=node, status="exited", code=127, out_of_memory=False, log_tail=_tail(Path(log)))
-                return
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            why = f"cannot start {command[0]}: {error}"
+            self._report(node=node, status="exited", code=127, out_of_memory=False, log_tail=why)
+            return
         watch = None if memory_bytes is None else MemoryWatch(popen.pid, memory_bytes)
         self._processes[popen.pid] = _Process(node, popen, Path(log), watch, oom_kills)
         self._report(node=node, status="running", pid=popen.pid)
@@ -177,9 +184,9 @@ class Agent:
                 watch = process.memory
                 if watch is not None and not process.over_memory and (used := watch.over_limit()):
                     process.over_memory = True
-                    with process.log.open("a") as log:
-                        log.write(f"elastane: killed: {used >> 20} MiB in use, the limit is {watch.limit_mib} MiB\n")
                     _kill_group(pid)
+                    with contextlib.suppress(OSError), process.log.open("a") as log:
+                        log.write(f"elastane: killed: {used >> 20} MiB in use, the limit is {watch.limit_mib} MiB\n")
 
     def _report(self, **report: Any) -> None:
         self._reports.put_nowait(json.dumps(report).encode())
@@ -202,10 +209,8 @@ class Agent:
             if not descendants:
                 return
             for descendant in descendants:
-                try:
+                with contextlib.suppress(psutil.Error):
                     descendant.kill()
-                except psutil.NoSuchProcess:
-                    continue
             await asyncio.sleep(0.01)
 
 
@@ -217,10 +222,13 @@ def _kill_group(pid: int) -> None:
 
 
 def _tail(log: Path) -> str:
-    with log.open("rb") as file:
-        file.seek(0, os.SEEK_END)
-        file.seek(max(0, file.tell() - LOG_TAIL_BYTES))
-        return file.read().decode(errors="replace")
+    try:
+        with log.open("rb") as file:
+            file.seek(0, os.SEEK_END)
+            file.seek(max(0, file.tell() - LOG_TAIL_BYTES))
+            return file.read().decode(errors="replace")
+    except OSError as error:
+        return f"its log cannot be read: {error}"
 
 
 async def _main(command_fd: int, lifeline_fd: int) -> None:

@@ -33,7 +33,7 @@ class MemoryWatch:
         try:
             if self._looks % self._FAMILY_EVERY == 0:
                 self._family = [self._root, *self._root.children(recursive=True)]
-        except psutil.NoSuchProcess:
+        except psutil.Error:
             return None
         self._looks += 1
         if sum(_read(process, full=False) for process in self._family) <= self._limit:
@@ -45,8 +45,8 @@ class MemoryWatch:
 def _read(process: psutil.Process, *, full: bool) -> int:
     try:
         return int(process.memory_full_info().pss if full else process.memory_info().rss)
-    except psutil.NoSuchProcess:
-        return 0
+    except psutil.Error:
+        return 0  # It has ended, or is of another user now.
 
 
 def kernel_oom_kills() -> int:

@@ -40,8 +40,7 @@ class LocalPlatform:
 
     async def scale(self, plan: ScalePlan, *, at_once: bool = False) -> None:
         for node in plan.remove_nodes:
-            now = at_once or node.status is NodeStatus.FAILED
-            await self._send({"do": "remove", "node": node.name, "grace_s": 0 if now else self._grace_s})
+            await self._send({"do": "remove", "node": node.name, "grace_s": 0 if at_once else self._grace_s})
         for node in plan.launch_nodes:
             await self._send(self._launch_command(node))
 

@@ -66,7 +66,7 @@ class JobFolder:
     def find(cls, name: str) -> JobFolder:
         """The folder of a known job; raise JobNotFound."""
         folder = cls(jobs_folder() / name)
-        if "/" in name or not (folder.path / "job.json").exists():
+        if "/" in name or name in ("", ".", "..") or not folder.path.exists():
             known = ", ".join(other.name for other in cls.all()) or "none"
             raise JobNotFound(f'job "{name}" is not known here; known: {known}')
         return folder
@@ -74,8 +74,8 @@ class JobFolder:
     @classmethod
     def all(cls) -> Iterator[JobFolder]:
         """Every known job, in the order of their start."""
-        folders = [cls(record.parent) for record in jobs_folder().glob("*/job.json")]
-        yield from sorted(folders, key=lambda folder: folder.read().started_at)
+        folders = [cls(path) for path in jobs_folder().glob("*") if path.is_dir()]
+        yield from sorted(folders, key=lambda folder: folder.started_at)
 
     def hold(self) -> int:
         """Mark the job as living as long as this process keeps the answered file descriptor."""
@@ -96,6 +96,14 @@ class JobFolder:
             os.close(descriptor)
         return False
 
+    @property
+    def started_at(self) -> str:
+        """When it started; empty if its launcher was killed before it wrote that down."""
+        try:
+            return self.read().started_at
+        except FileNotFoundError:
+            return ""
+
     def read(self) -> JobRecord:
         return JobRecord(**json.loads((self.path / "job.json").read_text()))
 
@@ -114,7 +122,7 @@ class JobFolder:
         self._replace("end.json", end)
 
     def remove(self) -> None:
-        shutil.rmtree(self.path)
+        shutil.rmtree(self.path, ignore_errors=True)
 
     def _replace(self, name: str, content: dict[str, Any]) -> None:
         """Write beside and rename, so that a reader sees the old file or the new one; only this user may read it."""

@@ -53,7 +53,7 @@ class EventRecord(_message.Message):
     def __init__(self, json: _Optional[str] = ...) -> None: ...
 
 class JobStatus(_message.Message):
-    __slots__ = ("job", "state", "reason", "elapsed_s", "workers_wanted", "node", "dataset", "samples_per_s")
+    __slots__ = ("job", "state", "reason", "elapsed_s", "workers_wanted", "node", "dataset", "samples_per_s", "world_version", "world_size")
     JOB_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
@@ -62,6 +62,8 @@ class JobStatus(_message.Message):
     NODE_FIELD_NUMBER: _ClassVar[int]
     DATASET_FIELD_NUMBER: _ClassVar[int]
     SAMPLES_PER_S_FIELD_NUMBER: _ClassVar[int]
+    WORLD_VERSION_FIELD_NUMBER: _ClassVar[int]
+    WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
     job: str
     state: str
     reason: str
@@ -70,10 +72,12 @@ class JobStatus(_message.Message):
     node: _containers.RepeatedCompositeFieldContainer[NodeView]
     dataset: _containers.RepeatedCompositeFieldContainer[DatasetView]
     samples_per_s: float
-    def __init__(self, job: _Optional[str] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., elapsed_s: _Optional[float] = ..., workers_wanted: _Optional[int] = ..., node: _Optional[_Iterable[_Union[NodeView, _Mapping]]] = ..., dataset: _Optional[_Iterable[_Union[DatasetView, _Mapping]]] = ..., samples_per_s: _Optional[float] = ...) -> None: ...
+    world_version: int
+    world_size: int
+    def __init__(self, job: _Optional[str] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., elapsed_s: _Optional[float] = ..., workers_wanted: _Optional[int] = ..., node: _Optional[_Iterable[_Union[NodeView, _Mapping]]] = ..., dataset: _Optional[_Iterable[_Union[DatasetView, _Mapping]]] = ..., samples_per_s: _Optional[float] = ..., world_version: _Optional[int] = ..., world_size: _Optional[int] = ...) -> None: ...
 
 class NodeView(_message.Message):
-    __slots__ = ("name", "type", "id", "slot", "status", "pid", "restarts", "attending", "leaving", "exit_reason", "committed_samples")
+    __slots__ = ("name", "type", "id", "slot", "status", "pid", "restarts", "attending", "leaving", "exit_reason", "committed_samples", "rank")
     NAME_FIELD_NUMBER: _ClassVar[int]
     TYPE_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
@@ -85,6 +89,7 @@ class NodeView(_message.Message):
     LEAVING_FIELD_NUMBER: _ClassVar[int]
     EXIT_REASON_FIELD_NUMBER: _ClassVar[int]
     COMMITTED_SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
     name: str
     type: str
     id: int
@@ -96,7 +101,8 @@ class NodeView(_message.Message):
     leaving: bool
     exit_reason: str
     committed_samples: int
-    def __init__(self, name: _Optional[str] = ..., type: _Optional[str] = ..., id: _Optional[int] = ..., slot: _Optional[int] = ..., status: _Optional[str] = ..., pid: _Optional[int] = ..., restarts: _Optional[int] = ..., attending: _Optional[bool] = ..., leaving: _Optional[bool] = ..., exit_reason: _Optional[str] = ..., committed_samples: _Optional[int] = ...) -> None: ...
+    rank: int
+    def __init__(self, name: _Optional[str] = ..., type: _Optional[str] = ..., id: _Optional[int] = ..., slot: _Optional[int] = ..., status: _Optional[str] = ..., pid: _Optional[int] = ..., restarts: _Optional[int] = ..., attending: _Optional[bool] = ..., leaving: _Optional[bool] = ..., exit_reason: _Optional[str] = ..., committed_samples: _Optional[int] = ..., rank: _Optional[int] = ...) -> None: ...
 
 class DatasetView(_message.Message):
     __slots__ = ("name", "endless", "epoch_size", "epochs", "epoch", "epoch_committed", "committed", "leased_shards", "finished")

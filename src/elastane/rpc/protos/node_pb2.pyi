@@ -8,7 +8,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class NodeMessage(_message.Message):
-    __slots__ = ("hello", "heartbeat", "define_dataset", "lease_request", "commit", "give_back", "goodbye")
+    __slots__ = ("hello", "heartbeat", "define_dataset", "lease_request", "commit", "give_back", "goodbye", "join_world", "leave_world", "world_ready", "world_moved")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     DEFINE_DATASET_FIELD_NUMBER: _ClassVar[int]
@@ -16,6 +16,10 @@ class NodeMessage(_message.Message):
     COMMIT_FIELD_NUMBER: _ClassVar[int]
     GIVE_BACK_FIELD_NUMBER: _ClassVar[int]
     GOODBYE_FIELD_NUMBER: _ClassVar[int]
+    JOIN_WORLD_FIELD_NUMBER: _ClassVar[int]
+    LEAVE_WORLD_FIELD_NUMBER: _ClassVar[int]
+    WORLD_READY_FIELD_NUMBER: _ClassVar[int]
+    WORLD_MOVED_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     heartbeat: Heartbeat
     define_dataset: DefineDataset
@@ -23,7 +27,11 @@ class NodeMessage(_message.Message):
     commit: Commit
     give_back: GiveBack
     goodbye: Goodbye
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., define_dataset: _Optional[_Union[DefineDataset, _Mapping]] = ..., lease_request: _Optional[_Union[LeaseRequest, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., give_back: _Optional[_Union[GiveBack, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ...) -> None: ...
+    join_world: JoinWorld
+    leave_world: LeaveWorld
+    world_ready: WorldReady
+    world_moved: WorldMoved
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., define_dataset: _Optional[_Union[DefineDataset, _Mapping]] = ..., lease_request: _Optional[_Union[LeaseRequest, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., give_back: _Optional[_Union[GiveBack, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., join_world: _Optional[_Union[JoinWorld, _Mapping]] = ..., leave_world: _Optional[_Union[LeaveWorld, _Mapping]] = ..., world_ready: _Optional[_Union[WorldReady, _Mapping]] = ..., world_moved: _Optional[_Union[WorldMoved, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("protocol", "node")
@@ -107,19 +115,73 @@ class Goodbye(_message.Message):
     preempted: bool
     def __init__(self, preempted: _Optional[bool] = ...) -> None: ...
 
+class JoinWorld(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class LeaveWorld(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class WorldReady(_message.Message):
+    __slots__ = ("version",)
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    def __init__(self, version: _Optional[int] = ...) -> None: ...
+
+class WorldMoved(_message.Message):
+    __slots__ = ("version",)
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    def __init__(self, version: _Optional[int] = ...) -> None: ...
+
 class MasterMessage(_message.Message):
-    __slots__ = ("welcome", "dataset_defined", "leases", "refused", "farewell")
+    __slots__ = ("welcome", "dataset_defined", "leases", "refused", "farewell", "next_world", "go_to_world", "world_settled")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     DATASET_DEFINED_FIELD_NUMBER: _ClassVar[int]
     LEASES_FIELD_NUMBER: _ClassVar[int]
     REFUSED_FIELD_NUMBER: _ClassVar[int]
     FAREWELL_FIELD_NUMBER: _ClassVar[int]
+    NEXT_WORLD_FIELD_NUMBER: _ClassVar[int]
+    GO_TO_WORLD_FIELD_NUMBER: _ClassVar[int]
+    WORLD_SETTLED_FIELD_NUMBER: _ClassVar[int]
     welcome: Welcome
     dataset_defined: DatasetDefined
     leases: Leases
     refused: Refused
     farewell: Farewell
-    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., dataset_defined: _Optional[_Union[DatasetDefined, _Mapping]] = ..., leases: _Optional[_Union[Leases, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., farewell: _Optional[_Union[Farewell, _Mapping]] = ...) -> None: ...
+    next_world: NextWorld
+    go_to_world: GoToWorld
+    world_settled: WorldSettled
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., dataset_defined: _Optional[_Union[DatasetDefined, _Mapping]] = ..., leases: _Optional[_Union[Leases, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., farewell: _Optional[_Union[Farewell, _Mapping]] = ..., next_world: _Optional[_Union[NextWorld, _Mapping]] = ..., go_to_world: _Optional[_Union[GoToWorld, _Mapping]] = ..., world_settled: _Optional[_Union[WorldSettled, _Mapping]] = ...) -> None: ...
+
+class NextWorld(_message.Message):
+    __slots__ = ("version", "size", "member", "rank", "recover")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    RECOVER_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    size: int
+    member: bool
+    rank: int
+    recover: bool
+    def __init__(self, version: _Optional[int] = ..., size: _Optional[int] = ..., member: _Optional[bool] = ..., rank: _Optional[int] = ..., recover: _Optional[bool] = ...) -> None: ...
+
+class GoToWorld(_message.Message):
+    __slots__ = ("version",)
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    def __init__(self, version: _Optional[int] = ...) -> None: ...
+
+class WorldSettled(_message.Message):
+    __slots__ = ("version", "member")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    member: bool
+    def __init__(self, version: _Optional[int] = ..., member: _Optional[bool] = ...) -> None: ...
 
 class Welcome(_message.Message):
     __slots__ = ("heartbeat_interval_s",)

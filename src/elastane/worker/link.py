@@ -1,4 +1,4 @@
-"""Where a worker's tasks come from: a master, or, alone, the same rules in this process."""
+"""A worker's link to its job: where its tasks come from and its place in the world. Alone, the same in one process."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Protocol
 
 from elastane.model.dataset import DatasetSpec, Task
 from elastane.model.ids import DatasetName, TaskId
+from elastane.model.world import Place
 
 
 class TaskSink(Protocol):
@@ -27,8 +28,12 @@ class TaskSink(Protocol):
         """The source can bring nothing more."""
 
 
-class TaskSource(Protocol):
-    """Leases tasks. Only `define` and `close` wait for an answer; the rest is said soon, and in order."""
+class Link(Protocol):
+    """Leases tasks, and tells the place. Only `define`, `place` and `close` wait; the rest is said soon, in order."""
+
+    @property
+    def place(self) -> Place:
+        """This worker's place in the world; waits for the first world."""
 
     def define(self, spec: DatasetSpec, sink: TaskSink) -> None:
         """Describe a data set and name the one who takes its tasks. Raises DatasetMismatch or RequestRefused."""
@@ -41,6 +46,9 @@ class TaskSource(Protocol):
 
     def give_back(self, dataset: DatasetName, tasks: Sequence[TaskId], error: str | None) -> None:
         """Return what is left of these tasks; with `error`, their try counts as failed."""
+
+    def give_notice(self) -> None:
+        """Say that this worker will leave, so that the others form a world without it. Safe in a signal handler."""
 
     def flush(self) -> None:
         """Say at once what has not been said yet: the caller is about to wait."""
