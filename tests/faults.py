@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 import psutil
 
@@ -63,14 +65,19 @@ def _carry_out(job: elastane.Job, how: str) -> None:
     action, _, argument = how.partition("=")
     job_name = job.node.rsplit("-", 2)[0]
     match action:
-        case "kill" | "stop" | "terminate" | "segfault":
+        case "kill" | "stop" | "terminate" | "segfault" | "interrupt":
             numbers = {
+                "interrupt": signal.SIGINT,
                 "kill": signal.SIGKILL,
                 "stop": signal.SIGSTOP,
                 "terminate": signal.SIGTERM,
                 "segfault": signal.SIGSEGV,
             }
             os.kill(os.getpid(), numbers[action])
+        case "remove-logs":
+            shutil.rmtree(Path(os.environ["ELASTANE_STATE_DIR"]) / "jobs" / job_name / "logs")
+        case "place":
+            print(f"rank {job.rank} of {job.world_size}")
         case "raise":
             raise ValueError("planted")
         case "exit":

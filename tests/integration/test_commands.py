@@ -89,6 +89,13 @@ def test_delete_ends_a_running_job_and_forgets_it(jobs: Jobs) -> None:
     assert 'error: job "job" is not known here; known: none' in jobs.command("status", "job").stderr
 
 
+def test_names_that_look_alike_and_names_given_twice_are_understood(jobs: Jobs) -> None:
+    assert jobs.run("--samples=10", fail_at(node="worker-0", step=1, how="place"), name="worker").code == 0
+    for node in ("worker-0", "worker-worker-0"):
+        assert "rank 0 of 1" in jobs.command("logs", "worker", node).stdout
+    assert jobs.command("delete", "worker", "worker").stdout == "worker: deleted\n"
+
+
 def test_a_jobs_secrets_are_for_its_user_alone(jobs: Jobs) -> None:
     jobs.run("--samples=10")
     folder = jobs.folder / "state" / "jobs" / "job"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 
 import psutil
@@ -93,6 +94,69 @@ def test_a_stopped_worker_is_lost_within_its_heartbeat_limit_and_replaced(jobs: 
     assert done.committed() == every_sample_once(2000)
     (stopped,) = done.of("node_running", node="worker-0")
     assert not psutil.pid_exists(stopped["pid"])
+
+
+def test_a_job_that_fails_through_a_lost_worker_ends(jobs: Jobs) -> None:
+    done = jobs.run(
+        "--samples=1000000",
+        fail_at(node="worker-0", step=5, how="stop"),
+        options=("--workers=2", "--heartbeat-timeout=1", "--max-task-retries=1"),
+    )
+    assert done.code == 1
+    assert "failed on 1 tries: worker-0 ended (lost)" in done.stderr
+
+
+def test_a_drained_worker_that_goes_silent_fails_nothing(jobs: Jobs) -> None:
+    done = jobs.run(
+        fail_at(node="worker-1", step=5, how="command=drain JOB worker-1"),
+        fail_at(node="worker-1", step=5, how="stop"),
+        options=("--workers=2", "--heartbeat-timeout=1", "--max-task-retries=1"),
+    )
+    assert done.code == 0, done.stderr
+    (ended,) = done.of("node_ended", node="worker-1")
+    assert (ended["status"], ended["reason"]) == ("deleted", "lost")
+    assert done.committed() == every_sample_once(2000)
+
+
+def test_an_interrupted_worker_does_not_fail_its_shard(jobs: Jobs) -> None:
+    done = jobs.run(fail_at(node="worker-0", step=5, how="interrupt"), options=("--workers=1", "--max-task-retries=1"))
+    assert done.code == 0, done.stderr
+    assert [event["reason"] for event in done.of("node_ended")] == ["preempted", "done"]
+    assert done.committed() == every_sample_once(2000)
+
+
+def test_a_log_folder_that_is_gone_ends_the_job_with_a_word(jobs: Jobs) -> None:
+    done = jobs.run(
+        "--samples=1000000",
+        fail_at(node="worker-0", step=5, how="remove-logs"),
+        fail_at(node="worker-0", step=5, how="kill"),
+        options=("--workers=1", "--restarts=2"),
+    )
+    assert done.code == 1
+    assert "No such file or directory" in done.stderr
+
+
+def test_ranks_and_the_size_of_the_world_follow_who_comes_and_goes(jobs: Jobs) -> None:
+    done = jobs.run(
+        *("--samples=40000", "--step-ms=2"),
+        fail_at(node="worker-0", step=5, how="place"),
+        fail_at(node="worker-0", step=10, how="command=scale JOB --workers 3"),
+        fail_at(node="worker-2", step=5, how="place"),
+        fail_at(node="worker-1", step=150, how="kill"),
+        fail_at(node="worker-3", step=5, how="place"),
+        fail_at(node="worker-0", step=600, how="command=status JOB --json"),
+        options=("--workers=2",),
+    )
+    assert done.code == 0, done.stderr
+    printed = [line.split("] ", 1)[1] for line in done.stdout.splitlines() if "] rank " in line]
+    assert printed[1:] == ["rank 2 of 3", "rank 1 of 3"], "the replacement takes the free rank"
+    settled = [event["members"] for event in done.of("world_settled")]
+    assert ["job-worker-0", "job-worker-3", "job-worker-2"] in settled
+    assert done.of("world_next", recover=True)
+    status = json.loads(next(line.split("] ", 1)[1] for line in done.stdout.splitlines() if '] {"' in line))
+    assert status["world"]["size"] == 3
+    ranks = {node["id"]: node["rank"] for node in status["nodes"]}
+    assert ranks == {0: 0, 1: None, 2: 2, 3: 1}
 
 
 def test_a_worker_that_makes_no_progress_is_replaced(jobs: Jobs) -> None:

@@ -98,6 +98,32 @@ def test_a_batch_left_by_break_is_done_and_the_rest_can_be_had_again(job: elasta
     assert sorted(rest) == list(range(10, 100))
 
 
+def test_a_batch_that_could_not_be_read_is_not_done_though_the_error_was_caught(job: elastane.Job) -> None:
+    class Broken(Squares):
+        def __getitem__(self, index: int) -> tuple[int, int]:
+            if index == 7:
+                raise OSError("gone")
+            return super().__getitem__(index)
+
+    with pytest.raises(OSError, match="gone"):
+        list(job.batches(Broken(20), 5, name="x", shard_size=10))
+    rest = [
+        sample for batch in job.batches(Squares(20), 5, name="x", shard_size=10, collate_fn=columns) for sample in batch
+    ]
+    assert sorted(sample[0] for sample in rest) == list(range(5, 20))
+
+
+def test_a_data_set_cannot_be_looped_over_twice_at_once(job: elastane.Job) -> None:
+    first = iter(job.batches(range(20), 5, name="x"))
+    next(first)
+    with pytest.raises(InvalidInput, match="an earlier loop over it has not ended"):
+        job.batches(range(20), 5, name="x")
+
+
+def test_alone_the_world_is_of_one(job: elastane.Job) -> None:
+    assert (job.rank, job.world_size) == (0, 1)
+
+
 def test_tensors_are_stacked_as_pytorch_does(job: elastane.Job) -> None:
     dataset = TensorDataset(torch.arange(12).reshape(6, 2), torch.arange(6))
     batches = list(job.batches(dataset, 4))

@@ -24,6 +24,9 @@ from tests.builders import job_document, make_dataset
         ("64Ki", 65536),
         ("512", 512 * 2**20),
         (512, 512 * 2**20),
+        ("10k", 10_000),
+        ("1.5G", 1_500_000_000),
+        ("0.123456Mi", 129452),
     ],
 )
 def test_memory_is_read_in_units_or_as_mib(text: str | int, amount: int) -> None:
@@ -31,7 +34,9 @@ def test_memory_is_read_in_units_or_as_mib(text: str | int, amount: int) -> None
     assert Memory.parse(str(Memory.parse(text))) == Memory(amount)
 
 
-@pytest.mark.parametrize("text", ["256Q", "", "-1Mi", "Mi", "1e3", "512.0", "0", 0, -5, True, None, 1.5])
+@pytest.mark.parametrize(
+    "text", ["256Q", "", "-1Mi", "Mi", "1e3", "512.0", "٣Gi", "9" * 400 + "Gi", "0", 0, -5, True, None, 1.5]
+)
 def test_what_is_no_amount_of_memory_is_refused(text: Any) -> None:
     with pytest.raises(InvalidInput, match="is not an amount of memory"):
         Memory.parse(text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Sequence
 
@@ -28,8 +29,8 @@ class AloneLink:
         return Place(version=1, rank=0, size=1)
 
     def define(self, spec: DatasetSpec, sink: TaskSink) -> None:
-        # Alone, nothing is retried: an error of the training code ends this process.
-        fresh = ShardLedger(spec, max_task_retries=1, min_timeout_s=float("inf"))
+        # Alone, it is for the training code to try again, or to end with its error.
+        fresh = ShardLedger(spec, max_task_retries=sys.maxsize, min_timeout_s=float("inf"))
         if self._ledgers.setdefault(spec.name, fresh).spec != spec:
             raise DatasetMismatch(f'data set "{spec.name}": an earlier call described it differently')
         self._sinks[spec.name] = sink
