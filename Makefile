@@ -39,6 +39,7 @@ docs: setup  ## Build the documentation into docs/_build.
 bench: setup  ## Measure; see benchmarks/.
 	$(BIN)/python -m benchmarks.tasks
 	$(BIN)/python -m benchmarks.detection
+	$(BIN)/python -m benchmarks.rendezvous
 
 protos: setup  ## Generate the messages from the .proto files.
 	mkdir -p $(or $(OUT),src)
