@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PROTOS := $(wildcard src/elastane/rpc/protos/*.proto)
 
-.PHONY: setup demo test lint bench docs protos lock help
+.PHONY: setup demo test lint bench soak docs protos lock help
 
 help:  ## Show the targets.
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1	/' | expand -t 16
@@ -32,6 +32,9 @@ lint: setup  ## Check style, types, layers, generated files and docs.
 	$(MAKE) --no-print-directory protos OUT=build/protos
 	for file in $$(cd build/protos && find . -type f); do cmp build/protos/$$file src/$$file; done
 	$(MAKE) --no-print-directory docs
+
+soak: setup  ## Torment jobs for five minutes, and check each.
+	$(BIN)/python -m tests.soak.chaos
 
 docs: setup  ## Build the documentation into docs/_build.
 	$(BIN)/sphinx-build -q -W -b html docs docs/_build

@@ -33,8 +33,7 @@ class Members:
             name, message = self.told.popleft()
             match message.WhichOneof("body"):
                 case "next_world":
-                    if message.next_world.member:
-                        server.ready(name, message.next_world.version)
+                    server.ready(name, message.next_world.version)
                 case "go_to_world":
                     server.moved(name, message.go_to_world.version)
 

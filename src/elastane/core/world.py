@@ -18,7 +18,7 @@ A message about a version that is not the next world's changes nothing.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from elastane.model.ids import NodeName
@@ -79,11 +79,6 @@ class Rendezvous:
         self._moved: set[NodeName] = set()
         self._broken = False
         self._change_since: float | None = None
-
-    @property
-    def here(self) -> Iterable[NodeName]:
-        """Everyone who has joined and is not lost, members or not."""
-        return self._here.keys()
 
     def join(self, node: NodeName, now: float) -> list[Decision]:
         """A node is here and wants to be a member."""

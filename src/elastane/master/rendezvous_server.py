@@ -28,6 +28,7 @@ class RendezvousServer:
         self._tell = tell
         self._clock = clock
         self._rules = Rendezvous(min_size=min_size, max_size=max_size, target=target, settle_s=SETTLE_S)
+        self._announced = 0
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -64,7 +65,7 @@ class RendezvousServer:
                     self._publish(world, recover=recover)
                 case Go(world):
                     message = pb.MasterMessage(go_to_world=pb.GoToWorld(version=world.version))
-                    for node in {**self._rules.current.ranks, **world.ranks}:
+                    for node in world.members:
                         self._tell(node, message)
                 case Settled(world):
                     self._settled(world)
@@ -73,17 +74,13 @@ class RendezvousServer:
             delay = max(0.0, due - self._clock())
             self._timer = asyncio.get_running_loop().call_later(delay, self._tick)
 
+    def _settled(self, world: World) -> None:
+        if world.version != self._announced:
+            self._announced = world.version
+            self._events.emit("world_settled", version=world.version, members=list(world.members))
+
     def _publish(self, world: World, *, recover: bool) -> None:
         self._events.emit("world_next", version=world.version, size=len(world), recover=recover)
-        for node in {**self._rules.current.ranks, **world.ranks}:
-            rank = world.ranks.get(node)
-            told = pb.NextWorld(
-                version=world.version, size=len(world), member=rank is not None, rank=rank or 0, recover=recover
-            )
+        for node, rank in world.ranks.items():
+            told = pb.NextWorld(version=world.version, size=len(world), rank=rank)
             self._tell(node, pb.MasterMessage(next_world=told))
-
-    def _settled(self, world: World) -> None:
-        self._events.emit("world_settled", version=world.version, members=list(world.members))
-        for node in self._rules.here:
-            told = pb.WorldSettled(version=world.version, member=node in world.ranks)
-            self._tell(node, pb.MasterMessage(world_settled=told))

@@ -250,7 +250,7 @@ class Attendant:
                 name = DatasetName(message.refused.dataset)
                 if not self._defined(name, DatasetMismatch(message.refused.reason)):
                     _log.warning("the master refused: %s", message.refused.reason)
-            case "next_world" | "go_to_world" | "world_settled":
+            case "next_world" | "go_to_world":
                 self._membership.take(message)
             case "farewell":
                 self._farewell.set_result(None)

@@ -46,9 +46,8 @@ class Membership:
         match message.WhichOneof("body"):
             case "next_world":
                 told = message.next_world
-                self._next = Place(told.version, told.rank, told.size) if told.member else None
-                if told.member:
-                    self._say(pb.NodeMessage(world_ready=pb.WorldReady(version=told.version)))
+                self._next = Place(told.version, told.rank, told.size)
+                self._say(pb.NodeMessage(world_ready=pb.WorldReady(version=told.version)))
             case "go_to_world":
                 if self._next is not None and self._next.version == message.go_to_world.version:
                     with self._changed:

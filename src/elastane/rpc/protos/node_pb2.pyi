@@ -136,7 +136,7 @@ class WorldMoved(_message.Message):
     def __init__(self, version: _Optional[int] = ...) -> None: ...
 
 class MasterMessage(_message.Message):
-    __slots__ = ("welcome", "dataset_defined", "leases", "refused", "farewell", "next_world", "go_to_world", "world_settled")
+    __slots__ = ("welcome", "dataset_defined", "leases", "refused", "farewell", "next_world", "go_to_world")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     DATASET_DEFINED_FIELD_NUMBER: _ClassVar[int]
     LEASES_FIELD_NUMBER: _ClassVar[int]
@@ -144,7 +144,6 @@ class MasterMessage(_message.Message):
     FAREWELL_FIELD_NUMBER: _ClassVar[int]
     NEXT_WORLD_FIELD_NUMBER: _ClassVar[int]
     GO_TO_WORLD_FIELD_NUMBER: _ClassVar[int]
-    WORLD_SETTLED_FIELD_NUMBER: _ClassVar[int]
     welcome: Welcome
     dataset_defined: DatasetDefined
     leases: Leases
@@ -152,36 +151,23 @@ class MasterMessage(_message.Message):
     farewell: Farewell
     next_world: NextWorld
     go_to_world: GoToWorld
-    world_settled: WorldSettled
-    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., dataset_defined: _Optional[_Union[DatasetDefined, _Mapping]] = ..., leases: _Optional[_Union[Leases, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., farewell: _Optional[_Union[Farewell, _Mapping]] = ..., next_world: _Optional[_Union[NextWorld, _Mapping]] = ..., go_to_world: _Optional[_Union[GoToWorld, _Mapping]] = ..., world_settled: _Optional[_Union[WorldSettled, _Mapping]] = ...) -> None: ...
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., dataset_defined: _Optional[_Union[DatasetDefined, _Mapping]] = ..., leases: _Optional[_Union[Leases, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., farewell: _Optional[_Union[Farewell, _Mapping]] = ..., next_world: _Optional[_Union[NextWorld, _Mapping]] = ..., go_to_world: _Optional[_Union[GoToWorld, _Mapping]] = ...) -> None: ...
 
 class NextWorld(_message.Message):
-    __slots__ = ("version", "size", "member", "rank", "recover")
+    __slots__ = ("version", "size", "rank")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     SIZE_FIELD_NUMBER: _ClassVar[int]
-    MEMBER_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
-    RECOVER_FIELD_NUMBER: _ClassVar[int]
     version: int
     size: int
-    member: bool
     rank: int
-    recover: bool
-    def __init__(self, version: _Optional[int] = ..., size: _Optional[int] = ..., member: _Optional[bool] = ..., rank: _Optional[int] = ..., recover: _Optional[bool] = ...) -> None: ...
+    def __init__(self, version: _Optional[int] = ..., size: _Optional[int] = ..., rank: _Optional[int] = ...) -> None: ...
 
 class GoToWorld(_message.Message):
     __slots__ = ("version",)
     VERSION_FIELD_NUMBER: _ClassVar[int]
     version: int
     def __init__(self, version: _Optional[int] = ...) -> None: ...
-
-class WorldSettled(_message.Message):
-    __slots__ = ("version", "member")
-    VERSION_FIELD_NUMBER: _ClassVar[int]
-    MEMBER_FIELD_NUMBER: _ClassVar[int]
-    version: int
-    member: bool
-    def __init__(self, version: _Optional[int] = ..., member: _Optional[bool] = ...) -> None: ...
 
 class Welcome(_message.Message):
     __slots__ = ("heartbeat_interval_s",)
