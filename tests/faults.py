@@ -15,6 +15,7 @@ from pathlib import Path
 import psutil
 
 import elastane
+from elastane.model.environment import ENV_NODE
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,11 @@ def _carry_out(job: elastane.Job, how: str) -> None:
         case "kill-master":
             (master,) = [child for child in launcher().children() if "elastane.master" in child.cmdline()]
             master.kill()
+        case "kill-node":
+            agent = psutil.Process().parent()
+            assert agent is not None
+            (victim,) = [node for node in agent.children() if node.environ()[ENV_NODE] == f"{job_name}-{argument}"]
+            victim.kill()
         case "kill-agent":
             parent = psutil.Process().parent()
             assert parent is not None

@@ -108,6 +108,8 @@ class Job:
         """
         if batch_size < 1:
             raise InvalidInput(f"batch_size: {batch_size} is below 1")
+        if not hasattr(dataset, "__getitem__"):
+            raise InvalidInput(f"dataset: {type(dataset).__name__} has no samples by number; it needs dataset[i]")
         for stream in [stream for stream in self._streams if stream.left]:
             stream.close(Ending(done=True))
             self._streams.remove(stream)

@@ -138,6 +138,11 @@ def test_settings_that_cannot_be_are_refused(job: elastane.Job, settings: dict[s
         job.batches(range(10), **settings)
 
 
+def test_a_data_set_without_samples_by_number_is_refused(job: elastane.Job) -> None:
+    with pytest.raises(InvalidInput, match="dataset: generator has no samples by number"):
+        job.batches((number for number in range(3)), 2)  # type: ignore[arg-type]
+
+
 def test_sigterm_ends_the_batches_after_the_one_in_hand_and_is_handed_back_at_the_end() -> None:
     before = signal.getsignal(signal.SIGTERM)
     with elastane.join() as job:
