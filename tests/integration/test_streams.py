@@ -10,10 +10,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import grpc
+import pytest
 
 from elastane.model.environment import ENV_MASTER, ENV_NODE, ENV_TOKEN
 from elastane.model.ids import NodeName
 from elastane.model.node import ExitReason
+from elastane.model.plan import ScalePlan
 from elastane.rpc.protos import control_pb2, node_pb2
 from tests.integration.harness import ROOT, SCRIPT, every_sample_once
 from tests.integration.memory_master import TOKEN, MemoryMaster
@@ -114,6 +116,21 @@ async def test_a_second_stream_of_a_node_takes_the_place_of_the_first(master: Me
         assert await streams[0].read() is grpc.aio.EOF
         assert master.master.attendance.attends(NodeName("ctr-worker-0"))
         streams[1].cancel()
+
+
+async def test_a_master_without_news_rests(master: MemoryMaster, monkeypatch: pytest.MonkeyPatch) -> None:
+    group = master.master.job_manager.workers.group
+    looks = 0
+    launch_due = group.launch_due
+
+    def counted(now: float) -> ScalePlan:
+        nonlocal looks
+        looks += 1
+        return launch_due(now)
+
+    monkeypatch.setattr(group, "launch_due", counted)
+    await asyncio.sleep(0.3)
+    assert looks <= 1
 
 
 async def test_the_master_ends_though_a_watcher_and_a_node_stay(master: MemoryMaster) -> None:

@@ -76,7 +76,7 @@ class JobManager:
                 for task in done & tasks:
                     task.result()  # They end only by an error.
                 self._changed.clear()
-                self._take(self.workers.group.launch_due(self._clock()))
+                self._hand_out(self.workers.group.launch_due(self._clock()))
             with contextlib.suppress(TimeoutError):
                 # The last plan may be to kill a lost node: let it go out.
                 await asyncio.wait_for(self._plans.join(), LAST_PLAN_S)
@@ -178,6 +178,13 @@ class JobManager:
             callback(node, node_exit)
 
     def _take(self, plan: ScalePlan, *, at_once: bool = False) -> None:
+        """Follow a change: hand out what was decided, and let `run` look at what it means for the job."""
+        self._hand_out(plan, at_once=at_once)
+        for callback in self.on_target:
+            callback(self.workers.group.target)
+        self._changed.set()
+
+    def _hand_out(self, plan: ScalePlan, *, at_once: bool = False) -> None:
         """Write a plan down and hand it to the platform."""
         for node in plan.launch_nodes:
             self._events.emit(
@@ -189,8 +196,5 @@ class JobManager:
             )
         for node in plan.remove_nodes:
             self._events.emit("node_leaving", node=node.name, at_once=at_once)
-        for callback in self.on_target:
-            callback(self.workers.group.target)
         if plan:
             self._plans.put_nowait((plan, at_once))
-        self._changed.set()

@@ -67,7 +67,7 @@ class Agent:
         works = (self._take_commands(), self._send_reports(), self._watch_memory())
         tasks = [asyncio.create_task(work) for work in works]
         ending = asyncio.create_task(self._ending.wait())
-        # The works end only by an error of this program: then all nodes end with it, and the master says so.
+        # A work ends when the master is gone, or by an error of this program: then all nodes end too.
         await asyncio.wait({ending, *tasks}, return_when=asyncio.FIRST_COMPLETED)
         for task in tasks:
             task.cancel()
