@@ -42,6 +42,11 @@ class Job:
         self.launcher = launcher
         self._events = events
 
+    def attended_pid(self, node: str) -> int:
+        """The process of a node, once it has joined."""
+        self.wait_for("node_attended", node)
+        return int(self.wait_for("node_running", node)["pid"])
+
     def wait_for(self, kind: str, node: str) -> dict[str, Any]:
         deadline = time.monotonic() + TIMEOUT_S
         while time.monotonic() < deadline:
@@ -88,8 +93,7 @@ def measure_killed(report: Report, repeats: int) -> None:
     with running("--restarts", "1000") as job:
         for number in range(repeats):
             name = f"job-worker-{number}"
-            pid = job.wait_for("node_running", name)["pid"]
-            job.wait_for("node_attended", name)
+            pid = job.attended_pid(name)
             moment = time.time()
             os.kill(pid, signal.SIGKILL)
             report.row("worker killed").add(known_ms=1000 * (seconds(job.wait_for("node_ended", name)) - moment))
@@ -99,8 +103,7 @@ def measure_stopped(report: Report, repeats: int, limit_s: float) -> None:
     with running("--restarts", "1000", "--heartbeat-timeout", str(limit_s)) as job:
         for number in range(repeats):
             name = f"job-worker-{number}"
-            pid = job.wait_for("node_running", name)["pid"]
-            job.wait_for("node_attended", name)
+            pid = job.attended_pid(name)
             moment = time.time()
             os.kill(pid, signal.SIGSTOP)
             known_s = seconds(job.wait_for("node_lost", name)) - moment

@@ -145,7 +145,10 @@ class WorldMachine(RuleBasedStateMachine):
             self.now += SETTLE_S
             self._tell(self.server.tick(self.now))
             if self._picture() == before:
-                break
+                free = [m for m in self.alive.values() if m.leaving and m.world is None]
+                if not free:
+                    break
+                self._die(free[0])  # It gave notice and is in no world: nothing holds it.
         staying = {name for name, member in self.alive.items() if not member.leaving}
         if len(staying) < self.low:
             return

@@ -74,7 +74,6 @@ class Rendezvous:
         self._version = 0
         self._here: dict[NodeName, None] = {}
         self._leaving: set[NodeName] = set()
-        self._let_go_already: set[NodeName] = set()
         self._ready: set[NodeName] = set()
         self._moved: set[NodeName] = set()
         self._broken = False
@@ -86,7 +85,7 @@ class Rendezvous:
         return self._advance(now)
 
     def leave(self, node: NodeName, now: float) -> list[Decision]:
-        """A node gives notice: it works on until a world without it is settled."""
+        """A node gives notice: a member works on until a world without it is settled, any other may go at once."""
         if node in self._here:
             self._leaving.add(node)
         return self._advance(now)
@@ -97,7 +96,6 @@ class Rendezvous:
             return []
         del self._here[node]
         self._leaving.discard(node)
-        self._let_go_already.discard(node)
         decisions: list[Decision] = []
         if self._in_use(node):
             self._broken = True
@@ -141,7 +139,7 @@ class Rendezvous:
 
     def _advance_once(self, now: float) -> list[Decision]:
         if self.next is None:
-            return self._recover() if self._broken else self._gather(now) or self._let_go()
+            return self._recover() if self._broken else self._gather(now)
         world = self.next.world
         if self.phase is Phase.BUILDING:
             if len(self._ready) < len(world):
@@ -153,7 +151,6 @@ class Rendezvous:
         self.current = world
         self._broken = False
         self._drop_next()
-        self._let_go_already.update(self._leaving - world.ranks.keys())
         return [Settled(world)]
 
     def _gather(self, now: float) -> list[Decision]:
@@ -174,16 +171,10 @@ class Rendezvous:
         self._change_since = None
         return self._publish(_ranked(self.current, self._members_to_be()), recover=False)
 
-    def _let_go(self) -> list[Decision]:
-        """Tell those who gave notice and are in no world that nothing holds them."""
-        free = {node for node in self._leaving if node not in self.current.ranks} - self._let_go_already
-        self._let_go_already |= free
-        return [Settled(self.current)] if free else []
-
     def _recover(self) -> list[Decision]:
         """Publish a world of those who were in the broken one; who gave notice stays until it is whole again."""
         used = list(self.current.members)
-        if self.next is not None and (self.phase is Phase.SWITCHING or self.next.recover):
+        if self.next is not None and self._may_have_moved():
             used += [node for node in self.next.world.members if node not in self.current.ranks]
         survivors = [node for node in used if node in self._here]
         if len(survivors) < self._min_size:
@@ -211,9 +202,11 @@ class Rendezvous:
         """Whether the loss of this node breaks a world that somebody may be working in."""
         if node in self.current.ranks:
             return True
-        if self.next is None or node not in self.next.world.ranks:
-            return False
-        return self.phase is Phase.SWITCHING or self.next.recover
+        return self.next is not None and node in self.next.world.ranks and self._may_have_moved()
+
+    def _may_have_moved(self) -> bool:
+        """Whether members of the next world are in it by now, or have stopped in order to move to it."""
+        return self.phase is Phase.SWITCHING or (self.next is not None and self.next.recover)
 
     def _is_next(self, node: NodeName, version: int) -> bool:
         return self.next is not None and self.next.world.version == version and node in self.next.world.ranks

@@ -28,7 +28,6 @@ class RendezvousServer:
         self._tell = tell
         self._clock = clock
         self._rules = Rendezvous(min_size=min_size, max_size=max_size, target=target, settle_s=SETTLE_S)
-        self._announced = 0
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -68,16 +67,11 @@ class RendezvousServer:
                     for node in world.members:
                         self._tell(node, message)
                 case Settled(world):
-                    self._settled(world)
+                    self._events.emit("world_settled", version=world.version, members=list(world.members))
         due = self._rules.next_tick()
         if due is not None and self._timer is None:
             delay = max(0.0, due - self._clock())
             self._timer = asyncio.get_running_loop().call_later(delay, self._tick)
-
-    def _settled(self, world: World) -> None:
-        if world.version != self._announced:
-            self._announced = world.version
-            self._events.emit("world_settled", version=world.version, members=list(world.members))
 
     def _publish(self, world: World, *, recover: bool) -> None:
         self._events.emit("world_next", version=world.version, size=len(world), recover=recover)
