@@ -111,6 +111,14 @@ class WorldMachine(RuleBasedStateMachine):
     def a_world_steps(self, data: st.DataObject) -> None:
         self._step(self._draw(data).world)
 
+    @rule(rounds=st.integers(1, 4))
+    def all_talk(self, rounds: int) -> None:
+        """All that is on its way arrives, and all that can be built is: so that long histories are reached too."""
+        for _ in range(rounds):
+            self._all_talk()
+            self.now += SETTLE_S
+            self._tell(self.server.tick(self.now))
+
     @rule(seconds=st.sampled_from([0.1, 1.0, 5.0]))
     def time_passes(self, seconds: float) -> None:
         self.now += seconds
@@ -134,12 +142,7 @@ class WorldMachine(RuleBasedStateMachine):
             before = self._picture()
             while self.lost_unheard:
                 self._tell(self.server.lost(self.lost_unheard.pop(), self.now))
-            for member in list(self.alive.values()):
-                while member.inbox:
-                    self._member_hears(member)
-                self._build(member)
-                while member.said and member.name in self.alive:
-                    self._server_hears(member)
+            self._all_talk()
             for member in list(self.alive.values()):
                 self._step(member.world)
             self.now += SETTLE_S
@@ -161,6 +164,14 @@ class WorldMachine(RuleBasedStateMachine):
             assert self.alive[name].world == self.server.current
             assert not self.alive[name].stopped
         assert not [name for name, member in self.alive.items() if member.leaving], "a leaver was not let go"
+
+    def _all_talk(self) -> None:
+        for member in list(self.alive.values()):
+            while member.inbox:
+                self._member_hears(member)
+            self._build(member)
+            while member.said and member.name in self.alive:
+                self._server_hears(member)
 
     def _draw(self, data: st.DataObject) -> Member:
         return self.alive[data.draw(st.sampled_from(sorted(self.alive)))]

@@ -1,0 +1,55 @@
+"""Moments of a world change that chance reaches too seldom."""
+
+from __future__ import annotations
+
+from elastane.core.world import Go, NextWorld, Phase, Rendezvous, Settled
+from elastane.model.ids import NodeName
+from elastane.model.world import World
+
+A, B, C = (NodeName(f"job-worker-{number}") for number in range(3))
+
+
+def settled_world_of_two() -> Rendezvous:
+    rules = Rendezvous(min_size=1, max_size=4, target=2, settle_s=1.0)
+    assert rules.join(A, 0.0) == []
+    world = World(1, (A, B))
+    assert rules.join(B, 0.0) == [NextWorld(world, recover=False)]
+    rules.ready(A, 1, 0.0)
+    assert rules.ready(B, 1, 0.0) == [Go(world)]
+    rules.moved(A, 1, 0.0)
+    assert rules.moved(B, 1, 0.0) == [Settled(world)]
+    return rules
+
+
+def test_a_loss_during_the_switch_recovers_with_the_newcomer_that_may_have_moved() -> None:
+    rules = settled_world_of_two()
+    assert rules.join(C, 10.0) == [NextWorld(World(2, (A, B, C)), recover=False)]
+    for node in (A, B, C):
+        rules.ready(node, 2, 10.0)
+    assert rules.phase is Phase.SWITCHING
+    assert rules.lost(A, 10.0) == [NextWorld(World(3, (C, B)), recover=True)]
+
+
+def test_a_loss_while_the_next_world_is_built_recovers_without_the_newcomer() -> None:
+    rules = settled_world_of_two()
+    rules.join(C, 10.0)
+    assert rules.lost(A, 10.0) == [NextWorld(World(3, (B,)), recover=True)]
+
+
+def test_a_newcomer_lost_before_all_were_ready_stops_nobody() -> None:
+    rules = settled_world_of_two()
+    rules.join(C, 10.0)
+    assert rules.lost(C, 10.0) == []
+    assert rules.phase is Phase.STABLE
+    assert rules.current == World(1, (A, B))
+
+
+def test_a_word_about_an_older_world_changes_nothing() -> None:
+    rules = settled_world_of_two()
+    rules.join(C, 10.0)
+    rules.lost(A, 10.0)
+    assert rules.ready(B, 2, 10.0) == []
+    assert rules.phase is Phase.BUILDING
+    assert rules.ready(B, 3, 10.0) == [Go(World(3, (B,)))]
+    assert rules.moved(B, 2, 10.0) == []
+    assert Settled(World(3, (B,))) in rules.moved(B, 3, 10.0)
