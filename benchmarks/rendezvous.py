@@ -35,7 +35,7 @@ class Members:
                 case "next_world":
                     server.ready(name, message.next_world.version)
                 case "go_to_world":
-                    server.moved(name, message.go_to_world.version)
+                    server.moved(name, message.go_to_world.version, 0, "")
 
 
 async def memory_mib(size: int) -> float:
@@ -57,6 +57,7 @@ async def measure(size: int) -> dict[str, float]:
         max_size=size,
         target=size,
         clock=time.monotonic,
+        on_differ=print,
     )
     started = time.perf_counter()
     for number in range(size):

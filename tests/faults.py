@@ -44,11 +44,15 @@ def add_faults(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--fault", action="append", default=[], type=Fault.parse)
 
 
-def inject(job: elastane.Job, faults: list[Fault]) -> None:
+AFTER_DRAIN = -1
+"""The step of faults that strike a worker which was told to leave, once its loop has ended."""
+
+
+def inject(job: elastane.Job, faults: list[Fault], step: int) -> None:
     """Carry out the faults that are due at this node and step."""
     short_name = "-".join(job.node.rsplit("-", 2)[-2:])
     for fault in faults:
-        if (fault.node, fault.step) == (short_name, job.step):
+        if (fault.node, fault.step) == (short_name, step):
             print(f"fault {fault.how} at {time.time()}")
             _carry_out(job, fault.how)
 

@@ -9,15 +9,26 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence, Sized
 from types import FrameType, TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from elastane.model.dataset import DatasetSpec
 from elastane.model.environment import ENV_MASTER, ENV_NODE, ENV_TOKEN
 from elastane.model.errors import InvalidInput
 from elastane.model.ids import DatasetName, NodeName
+from elastane.model.world import Place
 from elastane.worker.batches import BatchStream, Collate, Ending, MapDataset, as_columns
 from elastane.worker.link import Link
+from elastane.worker.lockstep import LockstepFeed, LockstepStream
+from elastane.worker.membership import PlainMember
 from elastane.worker.shard_client import ShardClient
+
+if TYPE_CHECKING:
+    from torch import nn
+    from torch.amp import GradScaler
+    from torch.optim import Optimizer
+    from torch.optim.lr_scheduler import LRScheduler
+
+    from elastane.torch.trainer import Trainer
 
 _MOST_BATCHES_PER_SHARD = 16
 _FEWEST_SHARDS = 64
@@ -57,27 +68,86 @@ class Job:
     def __init__(self, node: NodeName, link: Link) -> None:
         self.node = node
         """This worker's name in the job."""
-        self.step = 0
-        """How many batches this worker has been given."""
         self.draining = False
         """Whether this worker was told to leave."""
+        self._batches_given = 0
         self._link = link
+        self._trainer: Trainer | None = None
+        self._member: PlainMember | None = None
         self._pid = os.getpid()
         self._calls = 0
-        self._streams: list[BatchStream] = []
+        self._streams: list[BatchStream | LockstepStream] = []
         self._closed = False
         self._restore_sigterm = self._on_sigterm()
         atexit.register(self._close_at_exit)
 
     @property
+    def step(self) -> int:
+        """How many steps the job has made; without a trainer, how many batches this worker has been given."""
+        return self._batches_given if self._trainer is None else self._trainer.steps
+
+    @property
     def rank(self) -> int:
         """This worker's rank in the world, from 0. It may change whenever workers come or go."""
-        return self._link.place.rank
+        return self._place.rank
 
     @property
     def world_size(self) -> int:
         """How many workers are in the world. It may change whenever workers come or go."""
-        return self._link.place.size
+        return self._place.size
+
+    def trainer(
+        self,
+        model: nn.Module,
+        optimizer: Optimizer,
+        scheduler: LRScheduler | None = None,
+        clip_grad_norm: float | None = None,
+        global_batch_size: int | None = None,
+        *,
+        grad_scaler: GradScaler | None = None,
+        backend: str | None = None,
+    ) -> Trainer:
+        """Train this model together with all other workers: `trainer.step(loss)` is the whole training step.
+
+        Make it before the first batch, and before `rank` or `world_size` are read: a worker that has a trainer is in
+        the world only once it has the others' state.
+
+        scheduler: steps with the optimizer.
+        clip_grad_norm: the most that the norm of all gradients together may be.
+        global_batch_size: how many samples each step has, whatever the number of workers; `batch_size` of `batches` is
+            then the most that a worker takes at a time. Without it each worker adds one batch to a step.
+        grad_scaler: for training in half precision.
+        backend: "nccl" (the default) or "gloo" for tensors on GPUs; tensors in host memory always use gloo.
+        """
+        if self._trainer is not None:
+            raise InvalidInput("trainer: this job has one already; one trainer takes all parameters of a step")
+        if self._member is not None:
+            raise InvalidInput("trainer: make it before the first batch, and before rank or world_size are read")
+        from elastane.torch.trainer import Trainer
+
+        self._trainer = Trainer(
+            self._link,
+            model,
+            optimizer,
+            scheduler=scheduler,
+            clip_grad_norm=clip_grad_norm,
+            global_batch_size=global_batch_size,
+            grad_scaler=grad_scaler,
+            backend=backend,
+        )
+        if self.draining:
+            self._trainer.give_notice()
+        return self._trainer
+
+    @property
+    def _place(self) -> Place:
+        return self._plain_member().place if self._trainer is None else self._trainer.place
+
+    def _plain_member(self) -> PlainMember:
+        """Without a trainer, this worker is a member of the world from when it first needs to be."""
+        if self._member is None:
+            self._member = PlainMember(self._link)
+        return self._member
 
     def batches(
         self,
@@ -100,7 +170,8 @@ class Job:
         epochs: how often each sample is used. The order depends on `seed` and the epoch alone; `seed` is by default
             the number of this call, so that a loop of one-epoch calls has a new order each time (0 with a `name`).
         indices: use only these samples, instead of all.
-        shard_size: how many samples are leased at a time; by default up to 16 batches, less for small data sets.
+        shard_size: how many samples are leased at a time; by default up to 16 batches, less for small data sets. With
+            a trainer nothing is leased: workers that share each step also share the position in the data.
         collate_fn: makes a batch of a list of samples; by default PyTorch's rule if the script uses PyTorch, else a
             tuple of columns.
         name: what the data set is called in the job; by default calls are numbered, and must then come in the same
@@ -110,26 +181,32 @@ class Job:
             raise InvalidInput(f"batch_size: {batch_size} is below 1")
         if not hasattr(dataset, "__getitem__"):
             raise InvalidInput(f"dataset: {type(dataset).__name__} has no samples by number; it needs dataset[i]")
-        for stream in [stream for stream in self._streams if stream.left]:
-            stream.close(Ending(done=True))
-            self._streams.remove(stream)
+        for ended in [stream for stream in self._streams if stream.left]:
+            ended.close(Ending(done=True))
+            self._streams.remove(ended)
         number = self._calls
         self._calls += 1
         size = len(dataset) if indices is None and isinstance(dataset, Sized) else None
         samples = size if indices is None else len(indices)
         spec = DatasetSpec(
             name=DatasetName(name or f"batches-{number}"),
-            shard_size=_shard_size(samples, batch_size) if shard_size is None else shard_size,
+            shard_size=shard_size or (1 if self._trainer else _shard_size(samples, batch_size)),
             size=size,
             indices=None if indices is None else tuple(int(index) for index in indices),
             epochs=epochs,
             shuffle=shuffle,
             seed=seed if seed is not None else number if name is None else 0,
+            lockstep=self._trainer is not None,
         )
         if any(stream.name == spec.name for stream in self._streams):
             raise InvalidInput(f'data set "{spec.name}": an earlier loop over it has not ended')
-        client = ShardClient(spec, self._link)
-        stream = BatchStream(client, dataset, batch_size, collate_fn or _default_collate())
+        stream: BatchStream | LockstepStream
+        if self._trainer is not None:
+            feed = LockstepFeed(spec, batch_size)
+            self._link.define(spec, feed)
+            stream = LockstepStream(feed, self._trainer, dataset, collate_fn or _default_collate())
+        else:
+            stream = BatchStream(ShardClient(spec, self._link), dataset, batch_size, collate_fn or _default_collate())
         self._streams.append(stream)
         if self.draining:
             stream.drain()
@@ -147,9 +224,11 @@ class Job:
     ) -> None:
         self._close(self._ending(error))
 
-    def _counted(self, stream: BatchStream) -> Iterator[Any]:
+    def _counted(self, stream: BatchStream | LockstepStream) -> Iterator[Any]:
+        if self._trainer is None:
+            self._plain_member()
         for batch in stream:
-            self.step += 1
+            self._batches_given += 1
             yield batch
 
     def _ending(self, error: BaseException | None) -> Ending:
@@ -166,6 +245,8 @@ class Job:
         try:
             for stream in self._streams:
                 stream.close(ending)
+            if self._trainer is not None:
+                self._trainer.leave() if ending.done else self._trainer.close()
             self._link.close(preempted=self.draining)
         finally:
             atexit.unregister(self._close_at_exit)
@@ -184,7 +265,10 @@ class Job:
                 os.kill(os.getpid(), signal.SIGTERM)
                 return
             self.draining = True
-            self._link.give_notice()
+            if self._trainer is not None:
+                self._trainer.give_notice()
+            elif self._member is not None:
+                self._link.give_notice()
             for stream in self._streams:
                 stream.drain()
             if callable(before):

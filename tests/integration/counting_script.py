@@ -6,7 +6,7 @@ import argparse
 import time
 
 import elastane
-from tests.faults import add_faults, inject
+from tests.faults import AFTER_DRAIN, add_faults, inject
 
 
 class Numbers:
@@ -41,12 +41,11 @@ def main() -> None:
         numbers = Numbers(size, options.poison)
         for _ in job.batches(numbers, options.batch_size, epochs=options.epochs, shuffle=options.shuffle):
             time.sleep(options.step_ms / 1000)  # the training step
-            inject(job, options.fault)
+            inject(job, options.fault, job.step)
             if job.step == options.break_at:
                 break
         if job.draining:
-            job.step = -1
-            inject(job, options.fault)
+            inject(job, options.fault, AFTER_DRAIN)
 
 
 if __name__ == "__main__":

@@ -76,10 +76,12 @@ class Jobs:
             text=True,
         )
 
-    def run(self, *script_arguments: str, options: tuple[str, ...] = (), name: str = "job") -> Finished:
-        """Run the counting script to its end."""
+    def run(
+        self, *script_arguments: str, options: tuple[str, ...] = (), name: str = "job", script: str = SCRIPT
+    ) -> Finished:
+        """Run a script, by default the counting one, to its end."""
         events = self.folder / f"{name}-events.jsonl"
-        done = self.command("run", "--name", name, "--events", str(events), *options, SCRIPT, *script_arguments)
+        done = self.command("run", "--name", name, "--events", str(events), *options, script, *script_arguments)
         return Finished(done.returncode, done.stdout, done.stderr, read_events(events))
 
 

@@ -86,6 +86,15 @@ class WorldMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.alive)
     @rule(data=st.data())
+    def a_connection_breaks(self, data: st.DataObject) -> None:
+        """A member can no longer step, though nobody died: it says so, and waits."""
+        member = self._draw(data)
+        if member.world is not None and not member.stopped:
+            member.stopped = True
+            member.said.append(("broken", member.world.version))
+
+    @precondition(lambda self: self.alive)
+    @rule(data=st.data())
     def the_server_hears(self, data: st.DataObject) -> None:
         self._server_hears(self._draw(data))
 
@@ -206,6 +215,8 @@ class WorldMachine(RuleBasedStateMachine):
                 self._tell(self.server.ready(member.name, version, self.now))
             case "moved":
                 self._tell(self.server.moved(member.name, version, self.now))
+            case "broken":
+                self._tell(self.server.broken(member.name, version, self.now))
 
     def _member_hears(self, member: Member) -> None:
         if not member.inbox:
@@ -216,7 +227,7 @@ class WorldMachine(RuleBasedStateMachine):
                 member.next = told
                 if told.recover and (member.world is not None):
                     member.stopped = True
-            case Go(world):
+            case Go(world, _):
                 if member.next is not None and member.next.world == world:
                     member.go = world.version
                     if member.next.recover or member.world is None:

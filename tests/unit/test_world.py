@@ -15,7 +15,7 @@ def settled_world_of_two() -> Rendezvous:
     world = World(1, (A, B))
     assert rules.join(B, 0.0) == [NextWorld(world, recover=False)]
     rules.ready(A, 1, 0.0)
-    assert rules.ready(B, 1, 0.0) == [Go(world)]
+    assert rules.ready(B, 1, 0.0) == [Go(world, ())]
     rules.moved(A, 1, 0.0)
     assert rules.moved(B, 1, 0.0) == [Settled(world)]
     return rules
@@ -50,6 +50,6 @@ def test_a_word_about_an_older_world_changes_nothing() -> None:
     rules.lost(A, 10.0)
     assert rules.ready(B, 2, 10.0) == []
     assert rules.phase is Phase.BUILDING
-    assert rules.ready(B, 3, 10.0) == [Go(World(3, (B,)))]
+    assert rules.ready(B, 3, 10.0) == [Go(World(3, (B,)), (A, B))]
     assert rules.moved(B, 2, 10.0) == []
     assert Settled(World(3, (B,))) in rules.moved(B, 3, 10.0)

@@ -84,10 +84,16 @@ def run(
     ] = 600.0,
     max_task_retries: Annotated[int, typer.Option(help="Tries of one shard before the job fails.")] = 3,
     grace: Annotated[float, typer.Option(help="Seconds that a worker has to leave before it is killed.")] = 30.0,
+    check_replicas: Annotated[
+        bool, typer.Option("--check-replicas", help="Compare the workers' training states after every world change.")
+    ] = False,
     events: Annotated[
         Path | None, typer.Option(help="Append every event to this file, a JSON object a line.", metavar="FILE")
     ] = None,
     progress: Annotated[bool, typer.Option(help="Show a live view, if this is a terminal.")] = True,
+    warm_start: Annotated[
+        bool, typer.Option(help="Fork workers from a process that has imported PyTorch, if the script does.")
+    ] = True,
 ) -> None:
     """Run a training script on elastic workers of this machine.
 
@@ -114,12 +120,14 @@ def run(
                 "taskTimeoutSeconds": task_timeout,
                 "maxTaskRetries": max_task_retries,
                 "terminationGracePeriodSeconds": grace,
+                "checkReplicas": check_replicas,
             },
         }
     )
     if events is not None:
         _check_writable(events)
-    raise typer.Exit(asyncio.run(run_job(job, events and events.absolute(), progress=progress)))
+    events = events and events.absolute()
+    raise typer.Exit(asyncio.run(run_job(job, events, progress=progress, warm_start=warm_start)))
 
 
 @app.command()

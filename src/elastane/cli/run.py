@@ -41,9 +41,9 @@ def worker_range(text: str) -> dict[str, int]:
     return {"minReplicas": int(match[1]), "maxReplicas": int(match[2])}
 
 
-async def run_job(job: ElasticJob, events: Path | None, *, progress: bool) -> int:
+async def run_job(job: ElasticJob, events: Path | None, *, progress: bool, warm_start: bool) -> int:
     """Run a job to its end; the answer is the exit code."""
-    local = LocalJob(job, events)
+    local = LocalJob(job, events, warm_start=warm_start)
     record = await local.start()
     view: View = LiveView(Console()) if progress and sys.stdout.isatty() else PlainView()
     try:

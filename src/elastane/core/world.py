@@ -41,9 +41,10 @@ class NextWorld:
 
 @dataclass(frozen=True)
 class Go:
-    """Every member of this world is ready: vote to move to it."""
+    """Every member of this world is ready: the voters, who are in the present one, vote to move to it."""
 
     world: World
+    voters: tuple[NodeName, ...]
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,8 @@ class Rendezvous:
         self._moved: set[NodeName] = set()
         self._broken = False
         self._change_since: float | None = None
+        self._report: tuple[int, float] | None = None
+        """The world that a member said is broken, and when it said so."""
 
     def join(self, node: NodeName, now: float) -> list[Decision]:
         """A node is here and wants to be a member."""
@@ -106,6 +109,15 @@ class Rendezvous:
             self._drop_next()
         return decisions + self._advance(now)
 
+    def broken(self, node: NodeName, version: int, now: float) -> list[Decision]:
+        """A member lost a connection in this world, or could not build it.
+
+        Soon one is heard to be lost, and that decides; if none is, the same members start over.
+        """
+        if self._report is None and self._can_break(node, version):
+            self._report = (version, now)
+        return self._advance(now)
+
     def ready(self, node: NodeName, version: int, now: float) -> list[Decision]:
         """A member has built the next world, and could move to it."""
         if self.phase is Phase.BUILDING and self._is_next(node, version):
@@ -129,7 +141,8 @@ class Rendezvous:
 
     def next_tick(self) -> float | None:
         """When `tick` may have something to do."""
-        return None if self._change_since is None else self._change_since + self._settle_s
+        waits = [since for since in (self._change_since, self._report and self._report[1]) if since is not None]
+        return min(waits) + self._settle_s if waits else None
 
     def _advance(self, now: float) -> list[Decision]:
         decisions: list[Decision] = []
@@ -138,6 +151,8 @@ class Rendezvous:
         return decisions
 
     def _advance_once(self, now: float) -> list[Decision]:
+        if self._report is not None and now >= self._report[1] + self._settle_s:
+            return self._start_over(self._report[0])
         if self.next is None:
             return self._recover() if self._broken else self._gather(now)
         world = self.next.world
@@ -145,7 +160,7 @@ class Rendezvous:
             if len(self._ready) < len(world):
                 return []
             self.phase = Phase.SWITCHING
-            return [Go(world)]
+            return [Go(world, self.current.members)]
         if len(self._moved) < len(world):
             return []
         self.current = world
@@ -184,6 +199,23 @@ class Rendezvous:
             self._drop_next()
             return []
         return self._publish(_ranked(self.current, survivors), recover=True)
+
+    def _start_over(self, version: int) -> list[Decision]:
+        """Nobody was lost since a world was said to be broken: the same members form a new one."""
+        self._report = None
+        if self.next is not None and version == self.next.world.version and not self._may_have_moved():
+            self._drop_next()
+            return []
+        if not self._can_break(None, version):
+            return []
+        self._broken = True
+        return self._recover()
+
+    def _can_break(self, node: NodeName | None, version: int) -> bool:
+        """Whether a member's word that this world is broken means anything (any more)."""
+        if self.next is not None and version == self.next.world.version:
+            return node is None or node in self.next.world.ranks
+        return version == self.current.version and not self._broken and (node is None or node in self.current.ranks)
 
     def _publish(self, members: tuple[NodeName, ...], *, recover: bool) -> list[Decision]:
         self._drop_next()

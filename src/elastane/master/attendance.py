@@ -42,6 +42,7 @@ class Attendance:
         events: EventLog,
         *,
         heartbeat_timeout_s: float,
+        check_replicas: bool,
         clock: Callable[[], float],
     ) -> None:
         self._job_manager = job_manager
@@ -49,6 +50,7 @@ class Attendance:
         self._rendezvous = rendezvous
         self._events = events
         self._clock = clock
+        self._check_replicas = check_replicas
         self._heartbeats = Heartbeats(heartbeat_timeout_s)
         self._sessions: dict[NodeName, Outbox] = {}
         self._awaiting_word: dict[NodeName, asyncio.TimerHandle] = {}
@@ -110,7 +112,9 @@ class Attendance:
                     spec = wire.define_dataset_from_wire(message.define_dataset)
                     dataset = spec.name
                     self._task_manager.define(name, spec)
-                    outbox.put_nowait(pb.MasterMessage(dataset_defined=pb.DatasetDefined(name=spec.name)))
+                    finished = self._task_manager.is_finished(spec.name) and spec.lockstep
+                    defined = pb.DatasetDefined(name=spec.name, finished=finished)
+                    outbox.put_nowait(pb.MasterMessage(dataset_defined=defined))
                 case "lease_request":
                     dataset = DatasetName(message.lease_request.dataset)
                     count = wire.checked_count(message.lease_request)
@@ -125,14 +129,20 @@ class Attendance:
                     dataset = DatasetName(message.give_back.dataset)
                     tasks = [TaskId(task) for task in message.give_back.task]
                     refused = self._task_manager.give_back(name, dataset, tasks, wire.checked_error(message.give_back))
-                case "join_world":
-                    self._rendezvous.join(name)
-                case "leave_world":
-                    self._rendezvous.leave(name)
-                case "world_ready":
-                    self._rendezvous.ready(name, message.world_ready.version)
-                case "world_moved":
-                    self._rendezvous.moved(name, message.world_moved.version)
+                case "join_world" | "leave_world" | "world_ready" | "world_moved" | "world_broken":
+                    self._handle_world(name, message)
+                case "store_set":
+                    entry = wire.checked_store_set(message.store_set)
+                    self._rendezvous.store.set(name, entry.version, entry.key, entry.value)
+                case "store_get":
+                    asked = message.store_get
+                    self._rendezvous.store.get(
+                        name, asked.version, asked.key, lambda value: outbox.put_nowait(_stored(asked, value))
+                    )
+                case "data_position":
+                    dataset = DatasetName(message.data_position.dataset)
+                    position = wire.position_from_wire(message.data_position)
+                    self._task_manager.report(name, dataset, position, message.data_position.step)
                 case "hello" | "goodbye" | None:
                     raise MalformedMessage(f"{body or 'an empty message'} in the middle of a stream")
                 case _:
@@ -142,6 +152,20 @@ class Attendance:
         if refused:
             outbox.put_nowait(pb.MasterMessage(refused=pb.Refused(reason="; ".join(refused), dataset=dataset)))
 
+    def _handle_world(self, name: NodeName, message: pb.NodeMessage) -> None:
+        match message.WhichOneof("body"):
+            case "join_world":
+                self._rendezvous.join(name)
+            case "leave_world":
+                self._rendezvous.leave(name)
+            case "world_ready":
+                self._rendezvous.ready(name, message.world_ready.version)
+            case "world_moved":
+                moved = message.world_moved
+                self._rendezvous.moved(name, moved.version, moved.rounds, wire.checked_checksum(moved))
+            case "world_broken":
+                self._rendezvous.broken(name, message.world_broken.version)
+
     def _arrived(self, name: NodeName, outbox: Outbox) -> None:
         # What it had leased on an earlier stream is void: it starts anew, and so do its shards.
         self._return_shards(name, None)
@@ -149,7 +173,8 @@ class Attendance:
         self._sessions[name] = outbox
         self._heartbeats.heard(name, self._clock())
         self._events.emit("node_attended", node=name)
-        outbox.put_nowait(pb.MasterMessage(welcome=pb.Welcome(heartbeat_interval_s=self._heartbeats.interval_s)))
+        welcome = pb.Welcome(heartbeat_interval_s=self._heartbeats.interval_s, check_replicas=self._check_replicas)
+        outbox.put_nowait(pb.MasterMessage(welcome=welcome))
 
     def _left(self, name: NodeName, *, preempted: bool) -> None:
         self._events.emit("node_left", node=name, preempted=preempted)
@@ -186,6 +211,10 @@ def _leases(dataset: DatasetName, grant: Grant) -> pb.MasterMessage:
     if grant.tasks:
         return wire.leases_to_wire(dataset, pb.Leases.GRANTED, grant.tasks)
     return wire.leases_to_wire(dataset, pb.Leases.FINISHED if grant.finished else pb.Leases.WAIT)
+
+
+def _stored(asked: pb.StoreGet, value: bytes) -> pb.MasterMessage:
+    return pb.MasterMessage(store_value=pb.StoreValue(version=asked.version, key=asked.key, value=value))
 
 
 async def _write(outbox: Outbox, send: Send) -> None:

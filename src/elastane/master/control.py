@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 
+from elastane.core.lockstep import StepLedger
 from elastane.core.shards import ShardLedger
 from elastane.master.attendance import Attendance
 from elastane.master.event_log import EventLog
@@ -88,10 +89,11 @@ class Control:
             elapsed_s=self._clock() - self._started,
             workers_wanted=self._job_manager.workers.group.target,
             node=[self._node_view(node) for node in self._job_manager.workers.group.nodes],
-            dataset=[_dataset_view(ledger) for ledger in self._task_manager.ledgers.values()],
+            dataset=[_dataset_view(ledger) for ledger in self._task_manager.all_ledgers],
             samples_per_s=self._task_manager.rate.per_second(self._clock()),
             world_version=self._rendezvous.world.version,
             world_size=len(self._rendezvous.world),
+            steps=self._task_manager.steps,
         )
 
     def _node_view(self, node: Node) -> pb.NodeView:
@@ -111,7 +113,7 @@ class Control:
         )
 
 
-def _dataset_view(ledger: ShardLedger) -> pb.DatasetView:
+def _dataset_view(ledger: ShardLedger | StepLedger) -> pb.DatasetView:
     spec = ledger.spec
     return pb.DatasetView(
         name=spec.name,

@@ -46,6 +46,7 @@ class JobMaster:
             max_size=role.max_replicas,
             target=role.replicas,
             clock=clock,
+            on_differ=self.job_manager.fail,
         )
         self.job_manager.on_target.append(self.rendezvous.set_target)
         self.attendance = Attendance(
@@ -54,6 +55,7 @@ class JobMaster:
             self.rendezvous,
             events,
             heartbeat_timeout_s=job.spec.heartbeat_timeout_seconds,
+            check_replicas=job.spec.check_replicas,
             clock=clock,
         )
         self.control = Control(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 
 from elastane.core.world import Decision, Go, NextWorld, Rendezvous, Settled
 from elastane.master.event_log import EventLog
+from elastane.master.world_store import WorldStore
 from elastane.model.ids import NodeName
 from elastane.model.world import World
 from elastane.rpc.protos import node_pb2 as pb
@@ -19,15 +20,30 @@ Tell = Callable[[NodeName, pb.MasterMessage], None]
 
 
 class RendezvousServer:
-    """The job's worlds: who is a member, in which rank, and who is to come or go next."""
+    """The job's worlds: who is a member, in which rank, and who is to come or go next.
+
+    `on_differ` is called with a reason when replicas that should be equal are not.
+    """
 
     def __init__(
-        self, events: EventLog, tell: Tell, *, min_size: int, max_size: int, target: int, clock: Callable[[], float]
+        self,
+        events: EventLog,
+        tell: Tell,
+        *,
+        min_size: int,
+        max_size: int,
+        target: int,
+        clock: Callable[[], float],
+        on_differ: Callable[[str], None],
     ) -> None:
+        self.store = WorldStore()
         self._events = events
         self._tell = tell
         self._clock = clock
+        self._on_differ = on_differ
         self._rules = Rendezvous(min_size=min_size, max_size=max_size, target=target, settle_s=SETTLE_S)
+        self._voters: tuple[NodeName, ...] = ()
+        self._checksums: dict[NodeName, tuple[int, str]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -44,10 +60,16 @@ class RendezvousServer:
     def lost(self, node: NodeName) -> None:
         self._carry_out(self._rules.lost(node, self._clock()))
 
+    def broken(self, node: NodeName, version: int) -> None:
+        self._carry_out(self._rules.broken(node, version, self._clock()))
+
     def ready(self, node: NodeName, version: int) -> None:
         self._carry_out(self._rules.ready(node, version, self._clock()))
 
-    def moved(self, node: NodeName, version: int) -> None:
+    def moved(self, node: NodeName, version: int, rounds: int, checksum: str) -> None:
+        coming = self._rules.next
+        if coming is not None and coming.world.version == version and checksum:
+            self._checksums[node] = (rounds, checksum)
         self._carry_out(self._rules.moved(node, version, self._clock()))
 
     def set_target(self, workers: int) -> None:
@@ -62,12 +84,13 @@ class RendezvousServer:
             match decision:
                 case NextWorld(world, recover):
                     self._publish(world, recover=recover)
-                case Go(world):
+                case Go(world, voters):
+                    self._voters = voters
                     message = pb.MasterMessage(go_to_world=pb.GoToWorld(version=world.version))
-                    for node in world.members:
+                    for node in dict.fromkeys((*world.members, *voters)):
                         self._tell(node, message)
                 case Settled(world):
-                    self._events.emit("world_settled", version=world.version, members=list(world.members))
+                    self._settled(world)
         due = self._rules.next_tick()
         if due is not None and self._timer is None:
             delay = max(0.0, due - self._clock())
@@ -75,6 +98,25 @@ class RendezvousServer:
 
     def _publish(self, world: World, *, recover: bool) -> None:
         self._events.emit("world_next", version=world.version, size=len(world), recover=recover)
+        self._checksums.clear()
+        self.store.keep_only({self._rules.current.version})
+        self.store.open(world)
         for node, rank in world.ranks.items():
-            told = pb.NextWorld(version=world.version, size=len(world), rank=rank)
+            told = pb.NextWorld(version=world.version, size=len(world), rank=rank, recover=recover)
             self._tell(node, pb.MasterMessage(next_world=told))
+
+    def _settled(self, world: World) -> None:
+        checksums, self._checksums = self._checksums, {}
+        self._events.emit(
+            "world_settled",
+            version=world.version,
+            members=list(world.members),
+            checksums={node: checksum for node, (_, checksum) in checksums.items()},
+        )
+        self.store.keep_only({world.version})
+        message = pb.MasterMessage(world_settled=pb.WorldSettled(version=world.version))
+        for node in dict.fromkeys((*world.members, *self._voters)):
+            self._tell(node, message)
+        if len(set(checksums.values())) > 1:
+            found = ", ".join(f"{node} {checksum} after {rounds}" for node, (rounds, checksum) in checksums.items())
+            self._on_differ(f"replicas differ in world {world.version}: {found}")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from elastane.core.lockstep import Position, StepLedger
 from elastane.core.rate import RateWindow
 from elastane.core.shards import Returned, ShardLedger
 from elastane.master.event_log import EventLog
@@ -42,6 +43,8 @@ class TaskManager:
         clock: Callable[[], float],
     ) -> None:
         self.ledgers: dict[DatasetName, ShardLedger] = {}
+        self.step_ledgers: dict[DatasetName, StepLedger] = {}
+        self.steps = 0
         self.committed_by: dict[NodeName, int] = {}
         self.rate = RateWindow()
         self._events = events
@@ -54,17 +57,25 @@ class TaskManager:
     @property
     def remaining_samples(self) -> int:
         """Samples of all finite data sets that are not yet committed."""
-        return sum(ledger.remaining_samples or 0 for ledger in self.ledgers.values())
+        return sum(ledger.remaining_samples or 0 for ledger in self.all_ledgers)
+
+    @property
+    def all_ledgers(self) -> Sequence[ShardLedger | StepLedger]:
+        """Every data set, leased or in lockstep."""
+        return [*self.ledgers.values(), *self.step_ledgers.values()]
 
     def define(self, worker: NodeName, spec: DatasetSpec) -> None:
         """Take a data set's description; raise DatasetMismatch if another worker described it differently."""
-        ledger = self.ledgers.get(spec.name)
+        ledger = self.ledgers.get(spec.name) or self.step_ledgers.get(spec.name)
         if ledger is None:
-            if len(self.ledgers) >= MOST_DATASETS:
+            if len(self.all_ledgers) >= MOST_DATASETS:
                 raise RequestRefused(f"a job has at most {MOST_DATASETS} data sets")
-            self.ledgers[spec.name] = ShardLedger(
-                spec, max_task_retries=self._max_task_retries, min_timeout_s=self._task_timeout_s
-            )
+            if spec.lockstep:
+                self.step_ledgers[spec.name] = StepLedger(spec)
+            else:
+                self.ledgers[spec.name] = ShardLedger(
+                    spec, max_task_retries=self._max_task_retries, min_timeout_s=self._task_timeout_s
+                )
             self._events.emit(
                 "dataset_defined",
                 dataset=spec.name,
@@ -75,9 +86,13 @@ class TaskManager:
                 seed=spec.seed,
                 node=worker,
             )
-            self._check_finished(spec.name)
+            if not spec.lockstep:
+                self._check_finished(spec.name)
         elif ledger.spec != spec:
             raise DatasetMismatch(f'data set "{spec.name}": {_difference(ledger.spec, spec)}')
+
+    def is_finished(self, name: DatasetName) -> bool:
+        return any(ledger.finished for ledger in self.all_ledgers if ledger.spec.name == name)
 
     def lease(self, worker: NodeName, name: DatasetName, count: int, answer: Callable[[Grant], None]) -> None:
         """Answer with tasks or the end if there are any; else answer "wait" now, and once more when there are."""
@@ -109,6 +124,24 @@ class TaskManager:
                 self._events.emit("epoch_finished", dataset=name, epoch=shard.epoch)
                 self._check_finished(name)
         return refused
+
+    def report(self, worker: NodeName, name: DatasetName, position: Position, steps: int) -> None:
+        """Take the workers' word on how far a data set in lockstep is. Raises RequestRefused, InvalidInput."""
+        ledger = self.step_ledgers.get(name)
+        if ledger is None:
+            raise RequestRefused(f'data set "{name}" is not in lockstep here')
+        if position.start < ledger.position.start:
+            self._events.emit("position_reset", dataset=name, done=ledger.position.done, now=position.done)
+        self.steps = steps
+        for shard in ledger.report(position):
+            self.rate.add(len(shard), self._clock())
+            self._events.emit(
+                "samples_committed", dataset=name, epoch=shard.epoch, start=shard.start, end=shard.end, node=worker
+            )
+            if ledger.committed_in_epoch(shard.epoch) == ledger.spec.epoch_size:
+                self._events.emit("epoch_finished", dataset=name, epoch=shard.epoch)
+        if ledger.finished:
+            self._events.emit("dataset_finished", dataset=name, samples=ledger.committed_samples)
 
     def give_back(self, worker: NodeName, name: DatasetName, tasks: Iterable[TaskId], error: str | None) -> list[str]:
         """Return the rest of these tasks; the answer holds a line for each that the worker did not hold."""
@@ -184,7 +217,7 @@ class TaskManager:
 
 
 def _difference(known: DatasetSpec, given: DatasetSpec) -> str:
-    for field in ("shard_size", "size", "indices", "epochs", "shuffle", "seed"):
+    for field in ("lockstep", "shard_size", "size", "indices", "epochs", "shuffle", "seed"):
         ours, theirs = getattr(known, field), getattr(given, field)
         if ours != theirs and field == "indices":
             return "indices differ from those another worker gave"

@@ -27,6 +27,8 @@ class DatasetSpec:
     epochs: int = 1
     shuffle: bool = False
     seed: int = 0
+    lockstep: bool = False
+    """Not leased in shards: workers that share each step take their parts of it by rank (`core.lockstep`)."""
 
     def __post_init__(self) -> None:
         if not self.name or len(self.name) > 200:

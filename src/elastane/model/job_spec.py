@@ -155,6 +155,8 @@ class ElasticJobSpec(_Document):
     """A shard that fails on so many tries ends the job."""
     termination_grace_period_seconds: Seconds = 30.0
     """A node that is asked to leave is killed after so long."""
+    check_replicas: Annotated[bool, Field(strict=True)] = False
+    """Whether workers compare checksums of their training state whenever the world has changed."""
 
 
 class Metadata(_Document):

@@ -6,12 +6,13 @@ import sys
 import time
 from collections.abc import Sequence
 
+from elastane.core.lockstep import Position
 from elastane.core.shards import ShardLedger
 from elastane.model.dataset import DatasetSpec
 from elastane.model.errors import DatasetMismatch
 from elastane.model.ids import DatasetName, NodeName, TaskId
 from elastane.model.world import Place
-from elastane.worker.link import TaskSink
+from elastane.worker.link import TaskSink, WorldFollower
 
 _MYSELF = NodeName("alone-worker-0")
 
@@ -22,14 +23,46 @@ class AloneLink:
     def __init__(self) -> None:
         self._ledgers: dict[DatasetName, ShardLedger] = {}
         self._sinks: dict[DatasetName, TaskSink] = {}
+        self._follower: WorldFollower | None = None
 
     @property
-    def place(self) -> Place:
-        """Alone, a world of one."""
-        return Place(version=1, rank=0, size=1)
+    def host(self) -> str:
+        return "127.0.0.1"
+
+    @property
+    def check_replicas(self) -> bool:
+        """There is nobody to compare with."""
+        return False
+
+    def join_world(self, follower: WorldFollower) -> None:
+        """Alone, a world of one, at once."""
+        self._follower = follower
+        follower.next_world(Place(version=1, rank=0, size=1), recover=False)
+        follower.go(1)
+        follower.settled(1)
+
+    def world_ready(self, version: int) -> None:
+        """There is nobody to wait for."""
+
+    def world_moved(self, version: int, rounds: int, checksum: str) -> None:
+        """There is nobody to tell."""
+
+    def world_broken(self, version: int) -> None:
+        raise AssertionError("a world of one has no connections")
+
+    def store_set(self, version: int, key: str, value: bytes) -> None:
+        raise AssertionError("a world of one needs no store")
+
+    def store_get(self, version: int, key: str, timeout_s: float) -> bytes:
+        raise AssertionError("a world of one needs no store")
+
+    def report(self, dataset: DatasetName, position: Position, step: int) -> None:
+        """There is nobody who wants to know."""
 
     def define(self, spec: DatasetSpec, sink: TaskSink) -> None:
         # Alone, it is for the training code to try again, or to end with its error.
+        if spec.lockstep:
+            return  # There is nothing to lease.
         fresh = ShardLedger(spec, max_task_retries=sys.maxsize, min_timeout_s=float("inf"))
         if self._ledgers.setdefault(spec.name, fresh).spec != spec:
             raise DatasetMismatch(f'data set "{spec.name}": an earlier call described it differently')
@@ -56,10 +89,12 @@ class AloneLink:
             self._ledgers[dataset].give_back(_MYSELF, task, error, time.monotonic())
 
     def give_notice(self) -> None:
-        """There is nobody to notice."""
+        if self._follower is not None:
+            self._follower.go(2)
+            self._follower.settled(2)
 
     def flush(self) -> None:
         """Nothing is ever left unsaid here."""
 
-    def close(self, *, preempted: bool) -> None:  # noqa: ARG002  # alone, nobody wants to know
+    def close(self, *, preempted: bool) -> None:
         self._sinks.clear()

@@ -11,6 +11,7 @@ import concurrent.futures
 import contextlib
 import logging
 import random
+import socket
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +20,7 @@ from typing import Any, NamedTuple
 import grpc
 
 from elastane.core.backoff import delays
+from elastane.core.lockstep import Position
 from elastane.model.dataset import DatasetSpec
 from elastane.model.errors import DatasetMismatch, MasterUnreachable, RequestRefused
 from elastane.model.ids import DatasetName, NodeName, TaskId
@@ -27,8 +29,7 @@ from elastane.rpc import wire
 from elastane.rpc.channel import MasterChannel
 from elastane.rpc.messages import parse
 from elastane.rpc.protos import node_pb2 as pb
-from elastane.worker.link import TaskSink
-from elastane.worker.membership import Membership
+from elastane.worker.link import TaskSink, WorldFollower
 
 LISTEN_EVERY_S = 0.02
 """How often the training thread's words are taken over. It does not wake this thread for each: that would make it wait
@@ -53,6 +54,14 @@ class _Commit(NamedTuple):
     progress: Sequence[tuple[TaskId, int]]
 
 
+class _Report(NamedTuple):
+    """How far a data set in lockstep is; the last word on it is all that counts."""
+
+    dataset: DatasetName
+    position: Position
+    step: int
+
+
 class Attendant:
     """A Link over the stream to a master."""
 
@@ -61,14 +70,16 @@ class Attendant:
         self._token = token
         self._node = node
         self._loop = asyncio.new_event_loop()
-        self._said: deque[pb.NodeMessage | _Commit] = deque()
+        self._said: deque[pb.NodeMessage | _Commit | _Report] = deque()
         self._outbox: asyncio.Queue[pb.NodeMessage] = asyncio.Queue()
         self._datasets: dict[DatasetName, tuple[DatasetSpec, TaskSink]] = {}
         self._defining: dict[DatasetName, tuple[DatasetSpec, TaskSink, concurrent.futures.Future[None]]] = {}
         self._failure: Exception | None = None
         self._pauses = _pauses()
         self._goodbye: pb.NodeMessage | None = None
-        self._membership = Membership(self._tell)
+        self._follower: WorldFollower | None = None
+        self._wanted: dict[tuple[int, str], concurrent.futures.Future[bytes]] = {}
+        self._check_replicas = False
         self._welcomed: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._farewell: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._thread = threading.Thread(target=self._run, name="elastane-attendant", daemon=True)
@@ -82,9 +93,52 @@ class Attendant:
             raise MasterUnreachable(f"the master at {self._address} did not answer in {ANSWER_TIMEOUT_S:g} s") from None
 
     @property
-    def place(self) -> Place:
-        """This worker's place in the world; waits for the first."""
-        return self._membership.place
+    def host(self) -> str:
+        """The address of the interface that leads to the master."""
+        master, _, port = self._address.rpartition(":")
+        family, _, _, _, target = socket.getaddrinfo(master.strip("[]"), int(port), type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect(target)  # Sends nothing, but chooses the route.
+            return str(probe.getsockname()[0])
+
+    @property
+    def check_replicas(self) -> bool:
+        return self._check_replicas
+
+    def join_world(self, follower: WorldFollower) -> None:
+        def on_loop() -> None:
+            self._follower = follower
+            if self._failure is not None:
+                follower.failed(self._failure)
+            self._tell(pb.NodeMessage(join_world=pb.JoinWorld()))
+
+        if not self._on_loop(on_loop):
+            raise self._ended()
+
+    def world_ready(self, version: int) -> None:
+        self._say_now(pb.NodeMessage(world_ready=pb.WorldReady(version=version)))
+
+    def world_moved(self, version: int, rounds: int, checksum: str) -> None:
+        moved = pb.WorldMoved(version=version, rounds=rounds, checksum=checksum)
+        self._say_now(pb.NodeMessage(world_moved=moved))
+
+    def world_broken(self, version: int) -> None:
+        self._say_now(pb.NodeMessage(world_broken=pb.WorldBroken(version=version)))
+
+    def store_set(self, version: int, key: str, value: bytes) -> None:
+        self._say_now(pb.NodeMessage(store_set=pb.StoreSet(version=version, key=key, value=value)))
+
+    def store_get(self, version: int, key: str, timeout_s: float) -> bytes:
+        answer: concurrent.futures.Future[bytes] = concurrent.futures.Future()
+
+        def on_loop() -> None:
+            # What an earlier stream did not answer will not come; who waited for it gives up by itself.
+            self._wanted[version, key] = answer
+            self._tell(pb.NodeMessage(store_get=pb.StoreGet(version=version, key=key)))
+
+        if not self._on_loop(on_loop):
+            raise self._ended()
+        return answer.result(timeout_s)
 
     def define(self, spec: DatasetSpec, sink: TaskSink) -> None:
         answer: concurrent.futures.Future[None] = concurrent.futures.Future()
@@ -96,7 +150,7 @@ class Attendant:
             self._outbox.put_nowait(message)
 
         if not self._on_loop(on_loop):
-            raise self._failure or MasterUnreachable(f"the stream to {self._address} has ended")
+            raise self._ended()
         try:
             answer.result(ANSWER_TIMEOUT_S)
         except TimeoutError:
@@ -114,6 +168,9 @@ class Attendant:
 
     def give_notice(self) -> None:
         self._said.append(pb.NodeMessage(leave_world=pb.LeaveWorld()))
+
+    def report(self, dataset: DatasetName, position: Position, step: int) -> None:
+        self._said.append(_Report(dataset, position, step))
 
     def flush(self) -> None:
         self._on_loop(self._pass_on)
@@ -136,6 +193,18 @@ class Attendant:
             return False
         return True
 
+    def _ended(self) -> Exception:
+        return self._failure or MasterUnreachable(f"the stream to {self._address} has ended")
+
+    def _say_now(self, message: pb.NodeMessage) -> None:
+        """From any thread: say something at once, after all that was said before."""
+
+        def on_loop() -> None:
+            self._pass_on()
+            self._tell(message)
+
+        self._on_loop(on_loop)
+
     def _tell(self, message: pb.NodeMessage) -> None:
         """On the loop: say something now."""
         self._outbox.put_nowait(message)
@@ -145,11 +214,15 @@ class Attendant:
         progress: dict[TaskId, int] = {}
         while self._said:
             said = self._said.popleft()
+            following = self._said[0] if self._said else None
             if isinstance(said, pb.NodeMessage):
                 self._outbox.put_nowait(said)
                 continue
+            if isinstance(said, _Report):
+                if not isinstance(following, _Report) or following.dataset != said.dataset:
+                    self._outbox.put_nowait(pb.NodeMessage(data_position=wire.position_to_wire(*said)))
+                continue
             progress.update(said.progress)
-            following = self._said[0] if self._said else None
             if not isinstance(following, _Commit) or following.dataset != said.dataset:
                 entries = [pb.Progress(task=task, upto=upto) for task, upto in progress.items()]
                 self._outbox.put_nowait(pb.NodeMessage(commit=pb.Commit(dataset=said.dataset, progress=entries)))
@@ -195,11 +268,10 @@ class Attendant:
         if welcome is None or welcome.WhichOneof("body") != "welcome":
             return
         self._pauses = _pauses()
+        self._check_replicas = welcome.welcome.check_replicas
         if self._welcomed.done():
             self._start_over()
-            self._membership.attend()
         else:
-            self._membership.attend()
             self._welcomed.set_result(None)
         helpers = [
             asyncio.create_task(_write(stream, self._outbox)),
@@ -225,6 +297,9 @@ class Attendant:
             self._outbox.put_nowait(pb.NodeMessage(define_dataset=wire.define_dataset_to_wire(spec)))
         for _, sink in self._datasets.values():
             sink.voided()
+        if self._follower is not None:
+            self._follower.rejoin()
+            self._tell(pb.NodeMessage(join_world=pb.JoinWorld()))
         if self._goodbye is not None:
             self._outbox.put_nowait(self._goodbye)
 
@@ -245,13 +320,21 @@ class Attendant:
                 }
                 deliver[leases.state]()
             case "dataset_defined":
-                self._defined(DatasetName(message.dataset_defined.name), None)
+                defined = message.dataset_defined
+                if defined.finished and (waiting := self._defining.get(DatasetName(defined.name))):
+                    waiting[1].finished()
+                self._defined(DatasetName(defined.name), None)
             case "refused":
                 name = DatasetName(message.refused.dataset)
                 if not self._defined(name, DatasetMismatch(message.refused.reason)):
                     _log.warning("the master refused: %s", message.refused.reason)
-            case "next_world" | "go_to_world":
-                self._membership.take(message)
+            case "next_world" | "go_to_world" | "world_settled":
+                if self._follower is not None:
+                    _pass_to(self._follower, message)
+            case "store_value":
+                stored = message.store_value
+                if answer := self._wanted.pop((stored.version, stored.key), None):
+                    answer.set_result(stored.value)
             case "farewell":
                 self._farewell.set_result(None)
             case other:
@@ -275,7 +358,19 @@ class Attendant:
                 answer.set_exception(error)
         for _, sink in self._datasets.values():
             sink.failed(error)
-        self._membership.failed(error)
+        if self._follower is not None:
+            self._follower.failed(error)
+
+
+def _pass_to(follower: WorldFollower, message: pb.MasterMessage) -> None:
+    match message.WhichOneof("body"):
+        case "next_world":
+            told = message.next_world
+            follower.next_world(Place(told.version, told.rank, told.size), recover=told.recover)
+        case "go_to_world":
+            follower.go(message.go_to_world.version)
+        case "world_settled":
+            follower.settled(message.world_settled.version)
 
 
 def _pauses() -> Iterator[float]:

@@ -1,29 +1,29 @@
-"""Membership: this worker's place in the world, as the master tells it."""
+"""PlainMember: the place in the world of a worker that shares no step with others."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 
 from elastane.model.errors import MasterUnreachable
 from elastane.model.world import Place
-from elastane.rpc.protos import node_pb2 as pb
+from elastane.worker.link import WorldLink
 
 FIRST_WORLD_TIMEOUT_S = 60.0
 
 
-class Membership:
+class PlainMember:
     """Follows the worlds, and moves as soon as all are ready: workers that share no step need no common moment.
 
-    The master's messages come on the stream's thread; the place is read from any.
+    The master's words come on the link's thread; the place is read from any.
     """
 
-    def __init__(self, say: Callable[[pb.NodeMessage], None]) -> None:
-        self._say = say
+    def __init__(self, link: WorldLink) -> None:
+        self._link = link
         self._place: Place | None = None
         self._next: Place | None = None
         self._failure: Exception | None = None
         self._changed = threading.Condition()
+        link.join_world(self)
 
     @property
     def place(self) -> Place:
@@ -36,24 +36,22 @@ class Membership:
                 raise self._failure or AssertionError
             raise MasterUnreachable(f"no world in {FIRST_WORLD_TIMEOUT_S:g} s")
 
-    def attend(self) -> None:
-        """On every new stream: be a member, whatever was before."""
+    def rejoin(self) -> None:
         self._next = None
-        self._say(pb.NodeMessage(join_world=pb.JoinWorld()))
 
-    def take(self, message: pb.MasterMessage) -> None:
-        """Follow a word of the master about worlds."""
-        match message.WhichOneof("body"):
-            case "next_world":
-                told = message.next_world
-                self._next = Place(told.version, told.rank, told.size)
-                self._say(pb.NodeMessage(world_ready=pb.WorldReady(version=told.version)))
-            case "go_to_world":
-                if self._next is not None and self._next.version == message.go_to_world.version:
-                    with self._changed:
-                        self._place = self._next
-                        self._changed.notify_all()
-                    self._say(pb.NodeMessage(world_moved=pb.WorldMoved(version=self._next.version)))
+    def next_world(self, place: Place, *, recover: bool) -> None:  # noqa: ARG002  # there is nothing to stop
+        self._next = place
+        self._link.world_ready(place.version)
+
+    def go(self, version: int) -> None:
+        if self._next is not None and self._next.version == version:
+            with self._changed:
+                self._place = self._next
+                self._changed.notify_all()
+            self._link.world_moved(version, 0, "")
+
+    def settled(self, version: int) -> None:
+        """That all have moved means nothing to a worker that waits for nobody."""
 
     def failed(self, error: Exception) -> None:
         with self._changed:

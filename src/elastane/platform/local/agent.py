@@ -1,15 +1,14 @@
 """The process that owns a local job's nodes: it starts them, limits them, reaps them, and never leaves one behind.
 
-Run as `python -m elastane.platform.local.agent COMMAND_FD LIFELINE_FD`. Commands and reports are JSON messages on a
-SOCK_SEQPACKET socket, which keeps their boundaries. The lifeline is a pipe that only the launcher can write to: when
-it closes, by whatever death of the launcher, every node and all that it started is killed.
+Run as `python -m elastane.platform.local.agent COMMAND_FD LIFELINE_FD [--no-warm-start]`. Commands and reports are
+JSON messages on a SOCK_SEQPACKET socket, which keeps their boundaries. The lifeline is a pipe that only the launcher
+can write to: when it closes, by whatever death of the launcher, every node and all that it started is killed.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import json
 import math
 import os
@@ -24,20 +23,19 @@ from typing import Any
 import psutil
 
 from elastane.platform.local.memory import MemoryWatch, kernel_oom_kills
+from elastane.platform.local.prctl import adopt_orphans, die_with_parent
+from elastane.platform.local.warm_start import Launch, WarmStarts
 
 MAX_COMMAND_BYTES = 128 * 1024
 LOG_TAIL_BYTES = 8 * 1024
-_PR_SET_PDEATHSIG = 1
-_PR_SET_CHILD_SUBREAPER = 36
 _FAREWELL_S = 3.0
-
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 @dataclass
 class _Process:
     node: str
-    popen: subprocess.Popen[bytes]
+    popen: subprocess.Popen[bytes] | None
+    """None after a warm start: the process is this one's child, but not started by it."""
     log: Path
     memory: MemoryWatch | None
     kernel_oom_kills: int
@@ -48,10 +46,11 @@ class _Process:
 class Agent:
     """Owns the node processes; everything runs on one event loop."""
 
-    def __init__(self, commands: socket.socket, lifeline: int) -> None:
+    def __init__(self, commands: socket.socket, lifeline: int, *, warm_start: bool) -> None:
         self._commands = commands
         self._lifeline = lifeline
         self._processes: dict[int, _Process] = {}
+        self._warm_starts = WarmStarts(wanted=warm_start)
         self._ending = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._cpus = os.sched_getaffinity(0)
@@ -59,7 +58,7 @@ class Agent:
 
     async def run(self) -> None:
         # Whatever a node leaves behind becomes this process's child, and is found and ended.
-        _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        adopt_orphans()
         self._loop.add_signal_handler(signal.SIGCHLD, self._reap)
         self._loop.add_signal_handler(signal.SIGTERM, self._ending.set)
         self._loop.add_signal_handler(signal.SIGINT, lambda: None)
@@ -96,35 +95,44 @@ class Agent:
         cpu: float | None,
         memory_bytes: int | None,
     ) -> None:
-        cpus = self._choose_cpus(cpu)
-
-        def in_child() -> None:
-            _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-            if cpus:
-                os.sched_setaffinity(0, cpus)
-
+        cpus = frozenset(self._choose_cpus(cpu))
         environment = {**os.environ, **env}
         if cpus:
             environment.setdefault("OMP_NUM_THREADS", str(len(cpus)))
+        launch = Launch(node, tuple(command), environment, cpus)
         oom_kills = kernel_oom_kills()
         try:
             with open(log, "ab") as output:
-                popen = subprocess.Popen(  # noqa: S603  # running the user's command is what a node is
-                    command,
-                    env=environment,
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,
-                    preexec_fn=in_child,  # noqa: PLW1509  # this process has one thread
-                )
+                pid, popen = self._start(launch, output.fileno())
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             why = f"cannot start {command[0]}: {error}"
             self._report(node=node, status="exited", code=127, out_of_memory=False, log_tail=why)
             return
-        watch = None if memory_bytes is None else MemoryWatch(popen.pid, memory_bytes)
-        self._processes[popen.pid] = _Process(node, popen, Path(log), watch, oom_kills)
-        self._report(node=node, status="running", pid=popen.pid)
+        watch = None if memory_bytes is None else MemoryWatch(pid, memory_bytes)
+        self._processes[pid] = _Process(node, popen, Path(log), watch, oom_kills)
+        self._report(node=node, status="running", pid=pid, warm=popen is None)
+        self._warm_starts.prepare(launch)
+
+    def _start(self, launch: Launch, log: int) -> tuple[int, subprocess.Popen[bytes] | None]:
+        pid = self._warm_starts.start(launch, log)
+        if pid is not None:
+            return pid, None
+
+        def in_child() -> None:
+            die_with_parent()
+            if launch.cpus:
+                os.sched_setaffinity(0, launch.cpus)
+
+        popen = subprocess.Popen(  # noqa: S603  # running the user's command is what a node is
+            launch.command,
+            env=launch.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=in_child,  # noqa: PLW1509  # this process has one thread
+        )
+        return popen.pid, popen
 
     def _choose_cpus(self, cpu: float | None) -> set[int]:
         """The least used cores, a fraction rounded up to a whole core; empty means all."""
@@ -164,11 +172,14 @@ class Agent:
             if process is not None:
                 _kill_group(found.si_pid)
             _, status = os.waitpid(found.si_pid, 0)
+            code = os.waitstatus_to_exitcode(status)
+            self._warm_starts.reaped(found.si_pid, code)
             if process is not None:
-                self._ended(process, os.waitstatus_to_exitcode(status))
+                self._ended(process, code)
 
     def _ended(self, process: _Process, code: int) -> None:
-        process.popen.returncode = code
+        if process.popen is not None:
+            process.popen.returncode = code
         if process.kill_timer is not None:
             process.kill_timer.cancel()
         by_kernel = code == -signal.SIGKILL and kernel_oom_kills() > process.kernel_oom_kills
@@ -200,6 +211,7 @@ class Agent:
 
     async def _end_all(self) -> None:
         """Kill every node and every descendant, until none is left."""
+        self._warm_starts.end()
         for pid in self._processes:
             _kill_group(pid)
         deadline = self._loop.time() + _FAREWELL_S
@@ -231,11 +243,11 @@ def _tail(log: Path) -> str:
         return f"its log cannot be read: {error}"
 
 
-async def _main(command_fd: int, lifeline_fd: int) -> None:
+async def _main(command_fd: int, lifeline_fd: int, *, warm_start: bool) -> None:
     with socket.socket(fileno=command_fd) as commands:
         commands.setblocking(False)
-        await Agent(commands, lifeline_fd).run()
+        await Agent(commands, lifeline_fd, warm_start=warm_start).run()
 
 
 if __name__ == "__main__":
-    asyncio.run(_main(int(sys.argv[1]), int(sys.argv[2])))
+    asyncio.run(_main(int(sys.argv[1]), int(sys.argv[2]), warm_start="--no-warm-start" not in sys.argv[3:]))

@@ -25,9 +25,10 @@ END_TIMEOUT_S = 5.0
 class LocalJob:
     """A job that this process launched: its folder, its master and its agent."""
 
-    def __init__(self, job: ElasticJob, events_file: Path | None) -> None:
+    def __init__(self, job: ElasticJob, events_file: Path | None, *, warm_start: bool = True) -> None:
         self._job = job
         self._events_file = events_file
+        self._warm_start = warm_start
 
     async def start(self) -> JobRecord:
         """Start agent and master; return once the master serves. Raises JobExists, PlatformError."""
@@ -44,7 +45,10 @@ class LocalJob:
         life_read, self._life_write = os.pipe()
         ready_read, ready_write = os.pipe()
         self._agent = self._spawn(
-            "elastane.platform.local.agent", [agent_side.fileno(), life_read], [], self.folder.logs / "agent.log"
+            "elastane.platform.local.agent",
+            [agent_side.fileno(), life_read],
+            [] if self._warm_start else ["--no-warm-start"],
+            self.folder.logs / "agent.log",
         )
         self._master = self._spawn(
             "elastane.master",

@@ -53,7 +53,7 @@ class EventRecord(_message.Message):
     def __init__(self, json: _Optional[str] = ...) -> None: ...
 
 class JobStatus(_message.Message):
-    __slots__ = ("job", "state", "reason", "elapsed_s", "workers_wanted", "node", "dataset", "samples_per_s", "world_version", "world_size")
+    __slots__ = ("job", "state", "reason", "elapsed_s", "workers_wanted", "node", "dataset", "samples_per_s", "world_version", "world_size", "steps")
     JOB_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
@@ -64,6 +64,7 @@ class JobStatus(_message.Message):
     SAMPLES_PER_S_FIELD_NUMBER: _ClassVar[int]
     WORLD_VERSION_FIELD_NUMBER: _ClassVar[int]
     WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
     job: str
     state: str
     reason: str
@@ -74,7 +75,8 @@ class JobStatus(_message.Message):
     samples_per_s: float
     world_version: int
     world_size: int
-    def __init__(self, job: _Optional[str] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., elapsed_s: _Optional[float] = ..., workers_wanted: _Optional[int] = ..., node: _Optional[_Iterable[_Union[NodeView, _Mapping]]] = ..., dataset: _Optional[_Iterable[_Union[DatasetView, _Mapping]]] = ..., samples_per_s: _Optional[float] = ..., world_version: _Optional[int] = ..., world_size: _Optional[int] = ...) -> None: ...
+    steps: int
+    def __init__(self, job: _Optional[str] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., elapsed_s: _Optional[float] = ..., workers_wanted: _Optional[int] = ..., node: _Optional[_Iterable[_Union[NodeView, _Mapping]]] = ..., dataset: _Optional[_Iterable[_Union[DatasetView, _Mapping]]] = ..., samples_per_s: _Optional[float] = ..., world_version: _Optional[int] = ..., world_size: _Optional[int] = ..., steps: _Optional[int] = ...) -> None: ...
 
 class NodeView(_message.Message):
     __slots__ = ("name", "type", "id", "slot", "status", "pid", "restarts", "attending", "leaving", "exit_reason", "committed_samples", "rank")

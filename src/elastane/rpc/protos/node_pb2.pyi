@@ -8,7 +8,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class NodeMessage(_message.Message):
-    __slots__ = ("hello", "heartbeat", "define_dataset", "lease_request", "commit", "give_back", "goodbye", "join_world", "leave_world", "world_ready", "world_moved")
+    __slots__ = ("hello", "heartbeat", "define_dataset", "lease_request", "commit", "give_back", "goodbye", "join_world", "leave_world", "world_ready", "world_moved", "world_broken", "store_set", "store_get", "data_position")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     DEFINE_DATASET_FIELD_NUMBER: _ClassVar[int]
@@ -20,6 +20,10 @@ class NodeMessage(_message.Message):
     LEAVE_WORLD_FIELD_NUMBER: _ClassVar[int]
     WORLD_READY_FIELD_NUMBER: _ClassVar[int]
     WORLD_MOVED_FIELD_NUMBER: _ClassVar[int]
+    WORLD_BROKEN_FIELD_NUMBER: _ClassVar[int]
+    STORE_SET_FIELD_NUMBER: _ClassVar[int]
+    STORE_GET_FIELD_NUMBER: _ClassVar[int]
+    DATA_POSITION_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     heartbeat: Heartbeat
     define_dataset: DefineDataset
@@ -31,7 +35,11 @@ class NodeMessage(_message.Message):
     leave_world: LeaveWorld
     world_ready: WorldReady
     world_moved: WorldMoved
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., define_dataset: _Optional[_Union[DefineDataset, _Mapping]] = ..., lease_request: _Optional[_Union[LeaseRequest, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., give_back: _Optional[_Union[GiveBack, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., join_world: _Optional[_Union[JoinWorld, _Mapping]] = ..., leave_world: _Optional[_Union[LeaveWorld, _Mapping]] = ..., world_ready: _Optional[_Union[WorldReady, _Mapping]] = ..., world_moved: _Optional[_Union[WorldMoved, _Mapping]] = ...) -> None: ...
+    world_broken: WorldBroken
+    store_set: StoreSet
+    store_get: StoreGet
+    data_position: DataPosition
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., define_dataset: _Optional[_Union[DefineDataset, _Mapping]] = ..., lease_request: _Optional[_Union[LeaseRequest, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., give_back: _Optional[_Union[GiveBack, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., join_world: _Optional[_Union[JoinWorld, _Mapping]] = ..., leave_world: _Optional[_Union[LeaveWorld, _Mapping]] = ..., world_ready: _Optional[_Union[WorldReady, _Mapping]] = ..., world_moved: _Optional[_Union[WorldMoved, _Mapping]] = ..., world_broken: _Optional[_Union[WorldBroken, _Mapping]] = ..., store_set: _Optional[_Union[StoreSet, _Mapping]] = ..., store_get: _Optional[_Union[StoreGet, _Mapping]] = ..., data_position: _Optional[_Union[DataPosition, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("protocol", "node")
@@ -46,7 +54,7 @@ class Heartbeat(_message.Message):
     def __init__(self) -> None: ...
 
 class DefineDataset(_message.Message):
-    __slots__ = ("name", "shard_size", "size", "indices", "endless", "epochs", "shuffle", "seed")
+    __slots__ = ("name", "shard_size", "size", "indices", "endless", "epochs", "shuffle", "seed", "lockstep")
     NAME_FIELD_NUMBER: _ClassVar[int]
     SHARD_SIZE_FIELD_NUMBER: _ClassVar[int]
     SIZE_FIELD_NUMBER: _ClassVar[int]
@@ -55,6 +63,7 @@ class DefineDataset(_message.Message):
     EPOCHS_FIELD_NUMBER: _ClassVar[int]
     SHUFFLE_FIELD_NUMBER: _ClassVar[int]
     SEED_FIELD_NUMBER: _ClassVar[int]
+    LOCKSTEP_FIELD_NUMBER: _ClassVar[int]
     name: str
     shard_size: int
     size: int
@@ -63,7 +72,8 @@ class DefineDataset(_message.Message):
     epochs: int
     shuffle: bool
     seed: int
-    def __init__(self, name: _Optional[str] = ..., shard_size: _Optional[int] = ..., size: _Optional[int] = ..., indices: _Optional[_Union[IndexList, _Mapping]] = ..., endless: _Optional[_Union[Endless, _Mapping]] = ..., epochs: _Optional[int] = ..., shuffle: _Optional[bool] = ..., seed: _Optional[int] = ...) -> None: ...
+    lockstep: bool
+    def __init__(self, name: _Optional[str] = ..., shard_size: _Optional[int] = ..., size: _Optional[int] = ..., indices: _Optional[_Union[IndexList, _Mapping]] = ..., endless: _Optional[_Union[Endless, _Mapping]] = ..., epochs: _Optional[int] = ..., shuffle: _Optional[bool] = ..., seed: _Optional[int] = ..., lockstep: _Optional[bool] = ...) -> None: ...
 
 class IndexList(_message.Message):
     __slots__ = ("index",)
@@ -130,13 +140,61 @@ class WorldReady(_message.Message):
     def __init__(self, version: _Optional[int] = ...) -> None: ...
 
 class WorldMoved(_message.Message):
+    __slots__ = ("version", "rounds", "checksum")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    ROUNDS_FIELD_NUMBER: _ClassVar[int]
+    CHECKSUM_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    rounds: int
+    checksum: str
+    def __init__(self, version: _Optional[int] = ..., rounds: _Optional[int] = ..., checksum: _Optional[str] = ...) -> None: ...
+
+class WorldBroken(_message.Message):
     __slots__ = ("version",)
     VERSION_FIELD_NUMBER: _ClassVar[int]
     version: int
     def __init__(self, version: _Optional[int] = ...) -> None: ...
 
+class StoreSet(_message.Message):
+    __slots__ = ("version", "key", "value")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    key: str
+    value: bytes
+    def __init__(self, version: _Optional[int] = ..., key: _Optional[str] = ..., value: _Optional[bytes] = ...) -> None: ...
+
+class StoreGet(_message.Message):
+    __slots__ = ("version", "key")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    key: str
+    def __init__(self, version: _Optional[int] = ..., key: _Optional[str] = ...) -> None: ...
+
+class DataPosition(_message.Message):
+    __slots__ = ("dataset", "start", "left", "step")
+    DATASET_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    LEFT_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    dataset: str
+    start: int
+    left: _containers.RepeatedCompositeFieldContainer[Span]
+    step: int
+    def __init__(self, dataset: _Optional[str] = ..., start: _Optional[int] = ..., left: _Optional[_Iterable[_Union[Span, _Mapping]]] = ..., step: _Optional[int] = ...) -> None: ...
+
+class Span(_message.Message):
+    __slots__ = ("start", "end")
+    START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    start: int
+    end: int
+    def __init__(self, start: _Optional[int] = ..., end: _Optional[int] = ...) -> None: ...
+
 class MasterMessage(_message.Message):
-    __slots__ = ("welcome", "dataset_defined", "leases", "refused", "farewell", "next_world", "go_to_world")
+    __slots__ = ("welcome", "dataset_defined", "leases", "refused", "farewell", "next_world", "go_to_world", "world_settled", "store_value")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     DATASET_DEFINED_FIELD_NUMBER: _ClassVar[int]
     LEASES_FIELD_NUMBER: _ClassVar[int]
@@ -144,6 +202,8 @@ class MasterMessage(_message.Message):
     FAREWELL_FIELD_NUMBER: _ClassVar[int]
     NEXT_WORLD_FIELD_NUMBER: _ClassVar[int]
     GO_TO_WORLD_FIELD_NUMBER: _ClassVar[int]
+    WORLD_SETTLED_FIELD_NUMBER: _ClassVar[int]
+    STORE_VALUE_FIELD_NUMBER: _ClassVar[int]
     welcome: Welcome
     dataset_defined: DatasetDefined
     leases: Leases
@@ -151,17 +211,21 @@ class MasterMessage(_message.Message):
     farewell: Farewell
     next_world: NextWorld
     go_to_world: GoToWorld
-    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., dataset_defined: _Optional[_Union[DatasetDefined, _Mapping]] = ..., leases: _Optional[_Union[Leases, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., farewell: _Optional[_Union[Farewell, _Mapping]] = ..., next_world: _Optional[_Union[NextWorld, _Mapping]] = ..., go_to_world: _Optional[_Union[GoToWorld, _Mapping]] = ...) -> None: ...
+    world_settled: WorldSettled
+    store_value: StoreValue
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., dataset_defined: _Optional[_Union[DatasetDefined, _Mapping]] = ..., leases: _Optional[_Union[Leases, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., farewell: _Optional[_Union[Farewell, _Mapping]] = ..., next_world: _Optional[_Union[NextWorld, _Mapping]] = ..., go_to_world: _Optional[_Union[GoToWorld, _Mapping]] = ..., world_settled: _Optional[_Union[WorldSettled, _Mapping]] = ..., store_value: _Optional[_Union[StoreValue, _Mapping]] = ...) -> None: ...
 
 class NextWorld(_message.Message):
-    __slots__ = ("version", "size", "rank")
+    __slots__ = ("version", "size", "rank", "recover")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     SIZE_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
+    RECOVER_FIELD_NUMBER: _ClassVar[int]
     version: int
     size: int
     rank: int
-    def __init__(self, version: _Optional[int] = ..., size: _Optional[int] = ..., rank: _Optional[int] = ...) -> None: ...
+    recover: bool
+    def __init__(self, version: _Optional[int] = ..., size: _Optional[int] = ..., rank: _Optional[int] = ..., recover: _Optional[bool] = ...) -> None: ...
 
 class GoToWorld(_message.Message):
     __slots__ = ("version",)
@@ -169,17 +233,37 @@ class GoToWorld(_message.Message):
     version: int
     def __init__(self, version: _Optional[int] = ...) -> None: ...
 
+class WorldSettled(_message.Message):
+    __slots__ = ("version",)
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    def __init__(self, version: _Optional[int] = ...) -> None: ...
+
+class StoreValue(_message.Message):
+    __slots__ = ("version", "key", "value")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    key: str
+    value: bytes
+    def __init__(self, version: _Optional[int] = ..., key: _Optional[str] = ..., value: _Optional[bytes] = ...) -> None: ...
+
 class Welcome(_message.Message):
-    __slots__ = ("heartbeat_interval_s",)
+    __slots__ = ("heartbeat_interval_s", "check_replicas")
     HEARTBEAT_INTERVAL_S_FIELD_NUMBER: _ClassVar[int]
+    CHECK_REPLICAS_FIELD_NUMBER: _ClassVar[int]
     heartbeat_interval_s: float
-    def __init__(self, heartbeat_interval_s: _Optional[float] = ...) -> None: ...
+    check_replicas: bool
+    def __init__(self, heartbeat_interval_s: _Optional[float] = ..., check_replicas: _Optional[bool] = ...) -> None: ...
 
 class DatasetDefined(_message.Message):
-    __slots__ = ("name",)
+    __slots__ = ("name", "finished")
     NAME_FIELD_NUMBER: _ClassVar[int]
+    FINISHED_FIELD_NUMBER: _ClassVar[int]
     name: str
-    def __init__(self, name: _Optional[str] = ...) -> None: ...
+    finished: bool
+    def __init__(self, name: _Optional[str] = ..., finished: _Optional[bool] = ...) -> None: ...
 
 class Leases(_message.Message):
     __slots__ = ("dataset", "state", "lease")

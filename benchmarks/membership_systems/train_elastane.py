@@ -1,0 +1,25 @@
+"""The training script under elastane."""
+
+from __future__ import annotations
+
+import elastane
+from benchmarks.membership_systems.workload import StepLog, Workload, loss_of, parser
+
+
+def main() -> None:
+    options = parser().parse_args()
+    workload = Workload(options.parameters)
+    model = workload.model()
+    optimizer = workload.optimizer(model)
+    dataset = workload.dataset()
+    with elastane.join() as job:
+        log = StepLog(options.steps_folder, job.node)
+        trainer = job.trainer(model, optimizer)
+        for vectors, labels in job.batches(dataset, workload.batch_size, epochs=1000, shuffle=True):
+            world = job.world_size  # The step may end in the next world; it counts for the one it began in.
+            trainer.step(loss_of(model, vectors, labels))
+            log.finished(job.step, world)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,263 @@
+"""How a newcomer gets the state while the others go on: a snapshot, and the log of the rounds since.
+
+The donor's thread copies one piece of the state after the other, between the steps, and sends each with the round that
+it belongs to. In between it sends each finished round's summed gradients. The newcomer applies them with its own
+optimizer, to the pieces that it has: each is then one round further, until all are where the donor is. Nobody stops.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from elastane.torch.buckets import GradientBuckets
+from elastane.torch.codec import NotPlain, bytes_of
+from elastane.torch.groups import Group, WorldBroken
+from elastane.torch.replica import TORN, Replica, Unit
+
+T = TypeVar("T")
+
+CHUNK_BYTES = 8 << 20
+"""Small pieces of the state are sent together, up to about so much."""
+
+MOST_META_BYTES = 64 << 20
+
+TRIES = 8
+RETRY_S = 0.001
+"""A piece that changed while it was read is read again; after so many tries the training thread waits for it once."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One finished round, for those who follow. Its tensors are sent as they are; `release` lets them go."""
+
+    meta: dict[str, Any]
+    tensors: Sequence[Tensor]
+    release: Callable[[], None]
+
+
+def send_frame(group: Group, rank: int, meta: dict[str, Any], tensors: Sequence[Tensor]) -> None:
+    """Send a JSON value and tensors."""
+    data = torch.frombuffer(bytearray(json.dumps(meta).encode()), dtype=torch.uint8)
+    group.send(torch.tensor([data.numel()]), rank)
+    group.send(data, rank)
+    for tensor in tensors:
+        group.send(bytes_of(tensor), rank)
+
+
+def receive_meta(group: Group, rank: int) -> dict[str, Any]:
+    """The JSON value of a frame; its tensors must then be received."""
+    length = torch.zeros(1, dtype=torch.int64)
+    group.receive(length, rank)
+    if not 0 < int(length) <= MOST_META_BYTES:
+        raise WorldBroken(f"a frame of {int(length)} bytes")
+    data = torch.empty(int(length), dtype=torch.uint8)
+    group.receive(data, rank)
+    meta: dict[str, Any] = json.loads(bytes(data.numpy()))
+    return meta
+
+
+def send_state(group: Group, rank: int, replica: Replica, between: Callable[[], None] | None = None) -> None:
+    """Send the whole state; `between` is called before each piece is read, and may send frames of its own."""
+    tag, small = _stable(replica, replica.small)
+    send_frame(group, rank, {"kind": "small", "round": tag, "small": small}, ())
+    index = 0
+    while index < replica.unit_count():
+        if between is not None:
+            between()
+        first = index
+        tag, units = _stable(replica, lambda first=first: _copies(replica, first))  # type: ignore[misc]
+        metas, payload = [unit.meta for unit in units], _payload(units)
+        index += len(units)
+        send_frame(group, rank, {"kind": "units", "round": tag, "units": metas, "bytes": payload.numel()}, [payload])
+
+
+def receive_units(group: Group, rank: int, meta: dict[str, Any], replica: Replica) -> list[int]:
+    """Take the pieces of a frame; the answer is their numbers."""
+    payload = torch.empty(meta["bytes"], dtype=torch.uint8)
+    group.receive(payload, rank)
+    used = 0
+    try:
+        for unit in meta["units"]:
+            used += replica.load_unit(unit, payload[used:])
+    except (NotPlain, KeyError, IndexError, RuntimeError) as error:
+        raise WorldBroken(f"a piece of the state does not fit this worker's model: {error}") from error
+    return [unit["index"] for unit in meta["units"]]
+
+
+def receive_state(group: Group, rank: int, replica: Replica) -> None:
+    """Take the whole state from another member, when both stand still."""
+    with replica.changing():
+        replica.rounds = TORN
+        small = receive_meta(group, rank)["small"]
+        missing = replica.unit_count()
+        while missing:
+            missing -= len(receive_units(group, rank, receive_meta(group, rank), replica))
+        replica.load_small(small)
+
+
+class Donor:
+    """Sends the state to one newcomer, and then the log, in a thread of its own."""
+
+    def __init__(self, group: Group, rank: int, replica: Replica, on_end: Callable[[Donor], None]) -> None:
+        self._group = group
+        self._rank = rank
+        self._replica = replica
+        self._on_end = on_end
+        self._entries: queue.SimpleQueue[Entry | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="elastane-donor", daemon=True)
+        self.sends_gradients = replica.why_not_followable is None
+
+    def start(self) -> None:
+        """From now on every finished round is to be logged."""
+        self._thread.start()
+
+    def log(self, entry: Entry) -> None:
+        self._entries.put(entry)
+
+    def stop(self) -> None:
+        self._entries.put(None)
+
+    def _run(self) -> None:
+        try:
+            if self.sends_gradients:
+                send_state(self._group, self._rank, self._replica, self._send_waiting)
+                self._send_waiting()
+            send_frame(self._group, self._rank, {"kind": "caught up"}, ())
+            while self._send(self._entries.get()):
+                pass
+        except WorldBroken:
+            pass  # The newcomer is gone, or the world is: the master knows, and tells what comes next.
+        finally:
+            self._on_end(self)
+            while not self._entries.empty():
+                if entry := self._entries.get():
+                    entry.release()
+
+    def _send_waiting(self) -> None:
+        while not self._entries.empty():
+            self._send(self._entries.get())
+
+    def _send(self, entry: Entry | None) -> bool:
+        """Send an entry; False after the last one."""
+        if entry is None:
+            return False
+        try:
+            send_frame(self._group, self._rank, entry.meta, entry.tensors)
+        finally:
+            entry.release()
+        return not entry.meta["passed"]
+
+
+class Follower:
+    """Receives the state, and then the log, until the world has moved."""
+
+    def __init__(self, group: Group, donor: int, replica: Replica, buckets: GradientBuckets) -> None:
+        self._group = group
+        self._donor = donor
+        self._replica = replica
+        self._buckets = buckets
+        self._round_of: dict[int, int] = {}
+        """The round that each piece of the state is at."""
+        self._round = TORN
+        """The round that all but the pieces is at."""
+        self._averaged = torch.zeros(sum(b.numel() for b in replica.averaged), dtype=torch.float64)
+
+    def run(self, caught_up: Callable[[], None]) -> None:
+        """Follow until the round in which the present world voted to move. Raises WorldBroken."""
+        self._replica.rounds = TORN
+        while True:
+            meta = receive_meta(self._group, self._donor)
+            match meta["kind"]:
+                case "small":
+                    self._replica.load_small(meta["small"])
+                    self._replica.rounds = TORN
+                    self._round = meta["round"]
+                case "units":
+                    for index in receive_units(self._group, self._donor, meta, self._replica):
+                        self._round_of[index] = meta["round"]
+                case "caught up":
+                    caught_up()
+                case "entry":
+                    self._apply(meta)
+                    if meta["passed"]:
+                        return
+                case other:
+                    raise WorldBroken(f"a frame of kind {other!r}")
+
+    def _apply(self, meta: dict[str, Any]) -> None:
+        replica = self._replica
+        if not meta["followed"]:
+            return
+        number = meta["small"]["rounds"]
+        if meta["gradients"]:
+            self._buckets.receive(lambda tensor: self._group.receive(tensor, self._donor))
+        self._group.receive(self._averaged, self._donor)
+        if number <= self._round:
+            return
+        self._round = number
+        with replica.changing():
+            if meta["gradients"]:
+                replica.load_options(meta["options"])
+                self._buckets.take_sums(meta["scale"])
+                ahead = [
+                    parameter
+                    for index, parameter in enumerate(replica.parameters)
+                    if self._round_of.get(index, number) >= number
+                ]
+                replica.apply(ahead)
+            replica.load_averaged(self._averaged)
+            replica.load_small(meta["small"])
+            if len(self._round_of) < replica.unit_count():
+                replica.rounds = TORN
+        for index, behind in self._round_of.items():
+            self._round_of[index] = max(behind, number)
+
+
+def _stable(replica: Replica, read: Callable[[], T]) -> tuple[int, T]:
+    """What `read` finds while nothing changes, and the round that it is from. Whoever trains does not wait for it."""
+    for _ in range(TRIES):
+        since = replica.stable_since
+        if since is None:
+            time.sleep(RETRY_S)
+            continue
+        rounds = replica.rounds
+        try:
+            value = read()
+        except (RuntimeError, KeyError):
+            continue  # It was changed under our hands.
+        if replica.stable_since == since:
+            return rounds, value
+    with replica.standing_still():
+        return replica.rounds, read()
+
+
+def _copies(replica: Replica, first: int) -> list[Unit]:
+    """Copies of some pieces of the state, from the `first` on."""
+    units: list[Unit] = []
+    size = 0
+    while first + len(units) < replica.unit_count() and (not units or size < CHUNK_BYTES):
+        unit = replica.unit(first + len(units))
+        size += sum(tensor.numel() * tensor.element_size() for tensor in unit.tensors)
+        units.append(Unit(unit.meta, tuple(tensor.clone() for tensor in unit.tensors)))
+    return units
+
+
+def _payload(units: Sequence[Unit]) -> Tensor:
+    """The bytes of these pieces in host memory."""
+    tensors = [tensor for unit in units for tensor in unit.tensors]
+    if any(tensor.is_cuda for tensor in tensors):
+        # The copies were queued behind the training; on a stream of its own their way to the host is beside it.
+        torch.cuda.current_stream().synchronize()
+        with torch.cuda.stream(torch.cuda.Stream()):  # type: ignore[no-untyped-call]
+            tensors = [tensor.cpu() for tensor in tensors]
+    parts = [bytes_of(tensor) for tensor in tensors]
+    return parts[0] if len(parts) == 1 else torch.cat([*parts, torch.empty(0, dtype=torch.uint8)])

@@ -1,0 +1,463 @@
+"""Trainer: the training step of a job whose workers come, go and crash.
+
+Every step is a round that all workers finish together: backward, gradients summed over the workers, one optimizer step.
+The same collective carries how many samples each gradient is from, how far each worker is in the data, and whether it
+could move to the next world; when all could, all move, right there between two steps. When a world breaks in the middle
+of a round, the gradients are still there: the next world compares who finished it, and finishes it for all.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn, optim
+from torch.distributed import Work
+
+from elastane.core.lockstep import Position, Span, count, merged
+from elastane.model.errors import InvalidInput
+from elastane.model.world import Place
+from elastane.torch.buckets import GradientBuckets
+from elastane.torch.control import Control
+from elastane.torch.groups import Group, WorldBroken
+from elastane.torch.handover import Donor, Entry, receive_state, send_state
+from elastane.torch.replica import Replica
+from elastane.torch.worlds import Moved, Worlds
+from elastane.worker.link import Link
+from elastane.worker.lockstep import LockstepFeed, Round
+
+LEAVE_PATIENCE_S = 10.0
+"""How long a worker that leaves works on, when the others cannot form a world without it."""
+
+IDLE_S = 0.01
+
+_log = logging.getLogger("elastane.torch")
+
+
+class Trainer:
+    """Trains one model on all workers of the job. `job.trainer` makes it."""
+
+    def __init__(
+        self,
+        link: Link,
+        model: nn.Module,
+        optimizer: optim.Optimizer,
+        *,
+        scheduler: Any | None,
+        clip_grad_norm: float | None,
+        global_batch_size: int | None,
+        grad_scaler: torch.amp.GradScaler | None,
+        backend: str | None,
+    ) -> None:
+        if global_batch_size is not None and global_batch_size < 1:
+            raise InvalidInput(f"global_batch_size: {global_batch_size} is below 1")
+        self._link = link
+        self._replica = Replica(model, optimizer, scheduler, grad_scaler, clip_grad_norm)
+        self._buckets = GradientBuckets(self._replica.trained)
+        self._worlds = Worlds(link, self._replica, self._buckets, backend or "nccl")
+        self._global_batch_size = global_batch_size
+        self._feeds: dict[int, LockstepFeed] = {}
+        self._feed: LockstepFeed | None = None
+        self._round: Round | None = None
+        self._held_by_all: tuple[Span, ...] = ()
+        self._samples = 0.0
+        """How many samples the gradients are from."""
+        self._unit = 1.0
+        """How many samples a gradient of weight 1 is from."""
+        self._in_hand = 0
+        self._begun: tuple[Control, Work | None] | None = None
+        self._broken: WorldBroken | None = None
+        self._leave_by: float | None = None
+
+    # --- for the training script ---
+
+    @property
+    def steps(self) -> int:
+        """How many steps the job has made."""
+        return self._replica.steps
+
+    @property
+    def place(self) -> Place:
+        """This worker's place in the world; waits for the first."""
+        self.sync()
+        group = self._worlds.current
+        return Place(0, 0, 1) if group is None else group.place
+
+    def step(self, loss: Tensor, samples: int | None = None) -> None:
+        """Backward, sum over the workers, one optimizer step; the world may change in here.
+
+        The loss is the mean over the batch. `samples` is how many samples it is from: by default those that
+        `job.batches` gave since the last call, or 1 for a loop without it. With a global batch the step is made once
+        the workers together have all its samples; a call may then only add to it.
+        """
+        self._must_be_in_the_world()
+        if self._round is not None and self._round.pieces_left:
+            self.backward(loss, samples)
+            return
+        factor = self._weigh(samples)
+        self._begin(overlap=True)
+        self._run_backward(loss, factor)
+        self._finish_round()
+
+    def backward(self, loss: Tensor, samples: int | None = None) -> None:
+        """Add the gradients of one more batch to the step that `apply`, or the last `step`, makes."""
+        self._must_be_in_the_world()
+        self._run_backward(loss, self._weigh(samples))
+
+    def apply(self) -> None:
+        """Make the step that the gradients since the last one ask for, over all their samples."""
+        self._must_be_in_the_world()
+        self._finish_round()
+
+    def sync(self) -> None:
+        """Enter the world: from here on the model is the job's. `job.batches` does it before its first batch."""
+        if self._worlds.current is None and not self._worlds.left:
+            moved = self._worlds.wait()
+            if moved is not None:
+                self._settle_or_recover(moved)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that training goes on from, to be saved."""
+        replica = self._replica
+        return {
+            "model": replica.model.state_dict(),
+            "optimizer": replica.optimizer.state_dict(),
+            "small": replica.small(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from what `state_dict` gave. To be called before the first step; one worker's word is enough."""
+        if self._worlds.current is not None:
+            raise InvalidInput("load_state_dict: this worker trains already; call it right after job.trainer()")
+        self._replica.model.load_state_dict(state["model"])
+        self._replica.optimizer.load_state_dict(state["optimizer"])
+        self._replica.load_small(state["small"])
+
+    # --- for the data streams and the job ---
+
+    @property
+    def left(self) -> bool:
+        """Whether this worker is out of the world, and gets no more batches."""
+        return self._worlds.left
+
+    def enter(self, feed: LockstepFeed) -> bool:
+        self._feeds[feed.mark] = feed
+        if feed.is_finished(self._position(feed)):
+            return False
+        if self._worlds.current is None and not self.left:
+            moved = self._worlds.wait(lambda: feed.is_finished(self._position(feed)))
+            if moved is None:
+                return False
+            self._settle_or_recover(moved)
+        if self._feed is not feed and self._round is not None and self._round.held:
+            self._drop_gradients()
+            self._finish_round()  # What an earlier loop took, and trained on no more.
+        self._feed = feed
+        return not self.left
+
+    def next_batch(self, feed: LockstepFeed) -> tuple[Span, ...] | None:
+        current = self._round
+        if current is not None and current.held and not (self._samples or current.pieces_left):
+            self._finish_round()  # The batch went into no step: it is done all the same.
+        while self._stays():
+            current = self._open_round(feed)
+            spans = current.next_batch()
+            if spans:
+                self._in_hand = count(spans)
+                return spans
+            if spans is None and (self._samples or feed.is_finished(self._position(feed))):
+                return None
+            self._finish_round()  # Others have samples, this worker has none.
+        return None
+
+    def give_notice(self) -> None:
+        """This worker will leave: it works on until the others have a world without it. Safe in a signal handler."""
+        if self._leave_by is None:
+            self._leave_by = time.monotonic() + LEAVE_PATIENCE_S
+            self._worlds.give_notice()
+
+    def leave(self) -> None:
+        """Let the others go on without this worker, and close."""
+        try:
+            if self._worlds.current is not None and not self.left:
+                self._drop_gradients()
+                if self._round is not None and self._round.held:
+                    self._finish_round()
+                self._round = self._feed = None
+                self.give_notice()
+                while self._stays():
+                    if not self._finish_round():
+                        self._worlds.wait_for_news(IDLE_S)  # Nobody trains: no need to hurry.
+            self._worlds.wait_settled(LEAVE_PATIENCE_S)
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Be gone at once; the others notice."""
+        self._worlds.close()
+
+    # --- a round ---
+
+    def _must_be_in_the_world(self) -> None:
+        if self._worlds.current is None and not self.left:
+            raise InvalidInput(
+                "trainer: the model is not the job's yet; take the batches from job.batches, "
+                "or call trainer.sync() before the first forward"
+            )
+
+    def _stays(self) -> bool:
+        """Whether this worker is to do (more of) its part."""
+        return not self.left and (self._leave_by is None or time.monotonic() < self._leave_by)
+
+    def _weigh(self, samples: int | None) -> float:
+        """Count the samples of one backward; the answer is what its loss is to be multiplied by."""
+        if samples is not None and samples < 1:
+            raise InvalidInput(f"samples: {samples} is below 1")
+        weight = float(samples or self._in_hand or 1)
+        self._in_hand = 0
+        if not self._samples:
+            self._unit = weight
+        self._samples += weight
+        return weight / self._unit
+
+    def _run_backward(self, loss: Tensor, factor: float) -> None:
+        if factor != 1.0:
+            loss = loss * factor
+        if self._replica.scaler is not None:
+            loss = self._replica.scaler.scale(loss)
+        loss.backward()  # type: ignore[no-untyped-call]
+
+    def _open_round(self, feed: LockstepFeed) -> Round:
+        if self._round is None:
+            group = self._worlds.current
+            place = Place(0, 0, 1) if group is None else group.place
+            self._round = Round(feed, self._position(feed), place, self._global_batch_size, 1)
+            if self._held_by_all:
+                self._round.replan(place, self._held_by_all)
+        return self._round
+
+    def _position(self, feed: LockstepFeed) -> Position:
+        return self._replica.positions.get(feed.name, Position())
+
+    def _begin(self, *, overlap: bool) -> None:
+        """Start the collectives of a round. If the world is broken, that is found out when they are finished."""
+        group = self._worlds.current
+        if group is None or group.place.size == 1:
+            return
+        taken = 0 if self._round is None else self._round.taken
+        feed = self._feed if self._round is None else self._round.feed
+        control = Control.of(
+            group.place,
+            samples=self._samples,
+            votes=self._worlds.votes,
+            mark=0 if feed is None else feed.mark,
+            taken=taken,
+            averaged=self._replica.averaged_values(),
+        )
+        self._broken = None
+        try:
+            self._begun = (control, group.start_sum(control.vector))
+        except WorldBroken as error:
+            self._begun = (control, None)
+            self._broken = error
+        if self._samples:
+            self._buckets.begin(group, self._unit, overlap=overlap and self._broken is None)
+
+    def _finish_round(self) -> bool:
+        """Finish the round with all others, through whatever happens to the world. False if nobody trained in it.
+
+        It returns without having finished when a part of a global batch fell to this worker that it must do first.
+        """
+        while not self.left:
+            group = self._worlds.current
+            try:
+                if self._begun is None:
+                    self._begin(overlap=False)
+                summed = self._wait_for_sums(group)
+            except WorldBroken:
+                self._begun = None
+                if self._recover() or (self._round is not None and self._round.pieces_left):
+                    return True
+                continue
+            self._begun = None
+            if self._round is not None and not self._round.is_complete(summed.taken):
+                self._hold_together(group)
+                if self._round.pieces_left:
+                    return True
+                continue
+            self._advance(group, summed)
+            return summed.samples > 0
+        return False
+
+    def _wait_for_sums(self, group: Group | None) -> Control:
+        """What all workers did in this round, with the sums of their gradients in the buckets. Raises WorldBroken."""
+        if group is not None:
+            group.check()
+        if group is None or self._begun is None:
+            return Control.alone(
+                samples=self._samples,
+                votes=self._worlds.votes,
+                taken=0 if self._round is None else self._round.taken,
+            )
+        control, work = self._begun
+        try:
+            if work is None or self._broken is not None:
+                raise self._broken or WorldBroken("not begun")
+            group.finish(work)
+        except WorldBroken:
+            self._buckets.abandon()
+            raise
+        control.check()
+        if control.samples:
+            if not self._samples:
+                self._buckets.begin(group, 1.0, overlap=False)
+            self._buckets.finish(contributes=bool(self._samples))
+        return control
+
+    def _advance(self, group: Group | None, summed: Control) -> None:
+        """The round is finished on all workers: change the state, the same on each."""
+        replica = self._replica
+        size = 1 if group is None else group.place.size
+        passed = summed.votes == size
+        with replica.changing():
+            donors = self._worlds.followers
+            options = replica.options() if donors else None
+            scale = self._take_gradients(summed, size, logged=bool(donors))
+            if summed.samples:
+                replica.apply()
+            if size > 1 and any(summed.taken):
+                replica.load_averaged(summed.averaged)
+            feed = self._advance_position(summed)
+            replica.rounds += 1
+            self._samples = 0.0
+            for donor in donors:
+                donor.log(self._entry(donor, summed, options, scale, passed=passed))
+        self._round = None
+        self._held_by_all = ()
+        if feed is not None and (group is None or group.place.rank == 0):
+            self._link.report(feed.name, self._position(feed), replica.steps)
+        if passed:
+            self._move()
+
+    def _move(self) -> None:
+        try:
+            moved = self._worlds.move()
+        except WorldBroken:
+            self._recover()
+            return
+        if moved is not None:
+            self._settle_or_recover(moved)
+
+    def _take_gradients(self, summed: Control, size: int, *, logged: bool) -> float | None:
+        """Make the mean over all samples the gradients; the answer is what the sums in the buckets were scaled by."""
+        if not summed.samples:
+            return None
+        if size > 1:
+            scale = 1.0 / summed.samples
+            self._buckets.take_sums(scale)
+            return scale
+        if self._samples != self._unit:
+            for parameter in self._replica.trained:
+                if parameter.grad is not None:
+                    parameter.grad.mul_(self._unit / self._samples)
+        if logged:
+            self._buckets.copy_in()
+        return None
+
+    def _advance_position(self, summed: Control) -> LockstepFeed | None:
+        """Count the samples of the round; the answer is the data set that they are from."""
+        if not sum(summed.taken) and not self._held_by_all and (self._round is None or not self._round.held):
+            return None
+        feed = self._feeds.get(summed.mark) if self._round is None else self._round.feed
+        if feed is None:
+            raise InvalidInput("trainer: other workers are in a loop over a data set that this one has not reached")
+        if self._round is None:
+            self._open_round(feed)
+        if self._round is not None:
+            self._replica.positions[feed.name] = self._round.position_after(summed.taken)
+        return feed
+
+    def _entry(self, donor: Donor, summed: Control, options: Any, scale: float | None, *, passed: bool) -> Entry:
+        meta: dict[str, Any] = {"kind": "entry", "followed": donor.sends_gradients, "passed": passed}
+        if not donor.sends_gradients:
+            return Entry(meta, (), lambda: None)
+        gradients = summed.samples > 0
+        meta |= {"gradients": gradients, "scale": scale, "options": options, "small": self._replica.small()}
+        averaged = self._replica.averaged_values()
+        if not gradients:
+            return Entry(meta, (averaged,), lambda: None)
+        return Entry(meta, (*self._buckets.flats, averaged), self._buckets.hold())
+
+    # --- worlds ---
+
+    def _recover(self) -> bool:
+        """The world broke: go on in the next. True if this worker's round was finished by others, or is void."""
+        self._worlds.broken()
+        before = self._replica.rounds
+        moved = self._worlds.wait()
+        if moved is None:
+            return True
+        entered_anew = not moved.sync
+        self._settle_or_recover(moved)
+        if entered_anew:
+            self._drop_round()
+        return entered_anew or self._replica.rounds != before
+
+    def _settle_or_recover(self, moved: Moved) -> None:
+        """Be a member of the world that this worker has moved to, or of the one after it if it breaks at once."""
+        while True:
+            try:
+                if moved.sync:
+                    self._compare(moved.group)
+                break
+            except WorldBroken:
+                self._worlds.broken()
+                again = self._worlds.wait()
+                if again is None:
+                    return
+                moved = again
+        self._buckets.watch(on=moved.group.place.size > 1)
+        checksum = self._replica.checksum() if self._link.check_replicas else ""
+        self._link.world_moved(moved.group.place.version, self._replica.rounds, checksum)
+
+    def _compare(self, group: Group) -> None:
+        """Bring all members to the state of those who are furthest, and agree on who holds which samples."""
+        held = [] if self._round is None else [list(span) for span in self._round.held]
+        everyone = group.exchange({"rounds": self._replica.rounds, "held": held})
+        furthest = max(one["rounds"] for one in everyone)
+        sources = [rank for rank, one in enumerate(everyone) if one["rounds"] == furthest]
+        if furthest == 0:
+            sources = sources[:1]  # Nothing was done yet, and models may have begun differently.
+        behind = [rank for rank in range(len(everyone)) if rank not in sources]
+        mine = group.place.rank
+        for number, rank in enumerate(behind):
+            source = sources[number % len(sources)]
+            if mine == source:
+                send_state(group, rank, self._replica)
+            elif mine == rank:
+                receive_state(group, source, self._replica)
+                self._drop_round()
+        self._agree(group, [one["held"] for rank, one in enumerate(everyone) if rank in sources])
+
+    def _hold_together(self, group: Group | None) -> None:
+        """Not all samples of the global batch were taken: agree on who holds which, and hand out the rest."""
+        if group is None or self._round is None:
+            return
+        self._agree(group, group.exchange([list(span) for span in self._round.held]))
+
+    def _agree(self, group: Group, held: Sequence[Sequence[Sequence[int]]]) -> None:
+        self._held_by_all = merged((start, end) for spans in held for start, end in spans)
+        if self._round is not None:
+            self._round.replan(group.place, self._held_by_all)
+
+    def _drop_round(self) -> None:
+        self._drop_gradients()
+        self._round = None
+
+    def _drop_gradients(self) -> None:
+        self._samples = 0.0
+        self._in_hand = 0
+        self._replica.optimizer.zero_grad(set_to_none=True)

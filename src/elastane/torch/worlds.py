@@ -1,0 +1,299 @@
+"""Worlds: the world that this worker is in, and the next one, which is built behind its steps.
+
+The link's thread says which world comes; a thread for each builds its group, hands over the state or follows it, and
+says ready. The training thread only votes, and moves between two steps. When a world breaks, it waits for the next.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from elastane.model.errors import ElastaneError
+from elastane.model.world import Place
+from elastane.torch.buckets import GradientBuckets
+from elastane.torch.groups import Group, WorldBroken, build
+from elastane.torch.handover import Donor, Entry, Follower
+from elastane.torch.replica import Replica
+from elastane.worker.link import WorldLink
+
+_log = logging.getLogger("elastane.torch")
+
+
+@dataclass(frozen=True)
+class Moved:
+    """The world that this worker is in now. With `sync` its members must compare their states first."""
+
+    group: Group
+    sync: bool
+
+
+@dataclass
+class _Coming:
+    place: Place
+    recover: bool
+    group: Group | None = None
+    sync: bool = True
+    ready: bool = False
+    go: bool = False
+    follows: bool = False
+    followed: bool = False
+    donors: list[Donor] = field(default_factory=list)
+
+    def drop(self) -> None:
+        for donor in self.donors:
+            donor.stop()
+        if self.group is not None:
+            self.group.abort()
+
+
+class Worlds:
+    """A WorldFollower, and the training thread's way from world to world."""
+
+    def __init__(self, link: WorldLink, replica: Replica, buckets: GradientBuckets, backend: str) -> None:
+        self.current: Group | None = None
+        self.left = False
+        """Whether this worker is out for good."""
+        self._link = link
+        self._replica = replica
+        self._buckets = buckets
+        self._backend = backend
+        self._changed = threading.Condition()
+        self._coming: _Coming | None = None
+        self._retired: list[Group] = []
+        """Worlds that this worker has left; others may still wait for what it sent in them."""
+        self._leave_version = 0
+        self._settled_version = 0
+        self._leaving = False
+        self._waits = False
+        self._failure: Exception | None = None
+        self._said_full_copy = False
+        link.join_world(self)
+
+    # --- the link's thread ---
+
+    def rejoin(self) -> None:
+        with self._changed:
+            self._drop_coming()
+            if self.current is not None:
+                self.current.abort()
+                self.current = None
+            self._changed.notify_all()
+        if self._leaving:
+            self._link.give_notice()
+
+    def next_world(self, place: Place, *, recover: bool) -> None:
+        with self._changed:
+            self._drop_coming()
+            self._leave_version = 0
+            coming = self._coming = _Coming(place, recover)
+            if recover and self.current is not None:
+                self.current.abort()
+            self._changed.notify_all()
+        threading.Thread(target=self._prepare, args=(coming,), name="elastane-world", daemon=True).start()
+
+    def go(self, version: int) -> None:
+        with self._changed:
+            if self._coming is not None and self._coming.place.version == version:
+                self._coming.go = True
+            elif self.current is not None and version > self.current.place.version:
+                self._leave_version = version
+            self._changed.notify_all()
+
+    def settled(self, version: int) -> None:
+        with self._changed:
+            self._settled_version = version
+            while self._retired:
+                self._retired.pop().abort()
+            if self._leave_version == version and self._leaving:
+                # The others have moved, or all leave: nobody waits for this worker any more.
+                self._leave()
+            self._changed.notify_all()
+
+    def failed(self, error: Exception) -> None:
+        with self._changed:
+            self._failure = error
+            self._changed.notify_all()
+
+    # --- the training thread ---
+
+    @property
+    def votes(self) -> bool:
+        """Whether this worker could move after the round that begins."""
+        coming = self._coming
+        return bool(self._leave_version) or (coming is not None and coming.go and not coming.recover)
+
+    def move(self) -> Moved | None:
+        """All voted: go to the next world. None if it is one without this worker.
+
+        Raises WorldBroken if some of its members were lost since.
+        """
+        with self._changed:
+            if self._leave_version:
+                self._leave()
+                return None
+            if not self.votes:
+                raise WorldBroken("the next world is broken")
+            return self._enter_coming()
+
+    def wait(self, give_up: Callable[[], bool] = lambda: False) -> Moved | None:
+        """Wait for a world: the first, or the next after a broken one.
+
+        None if this worker is out; or if it follows the others and knows what they know, and `give_up` says to go on.
+        Raises what the link failed with.
+        """
+        with self._changed:
+            self._waits = True
+            self._say_ready()
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._may_stop_waiting(give_up))
+            self._waits = False
+            if self.left or not (self._failure or self._can_enter()):
+                return None
+            if self._failure is not None:
+                raise self._failure
+            return self._enter_coming()
+
+    def broken(self) -> None:
+        """A collective of the current world failed: end it for all, and tell the master."""
+        with self._changed:
+            if self.current is not None:
+                self.current.abort()
+                self._link.world_broken(self.current.place.version)
+
+    def give_notice(self) -> None:
+        """This worker will leave. Safe in a signal handler."""
+        self._leaving = True
+        self._link.give_notice()
+
+    def wait_for_news(self, timeout_s: float) -> None:
+        """Wait until something may have changed, but not long."""
+        with self._changed:
+            self._changed.wait(timeout_s)
+
+    def wait_settled(self, timeout_s: float) -> None:
+        """After this worker has left: wait until the others no longer need what it may still send them."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._settled_version >= self._leave_version, timeout_s)
+
+    def close(self) -> None:
+        """Break whatever there is: this worker is done, well or not."""
+        with self._changed:
+            self.left = True
+            self._drop_coming()
+            for group in (*self._retired, self.current):
+                if group is not None:
+                    group.abort()
+
+    @property
+    def followers(self) -> list[Donor]:
+        """Those who send this worker's rounds to newcomers."""
+        coming = self._coming
+        return [] if coming is None else list(coming.donors)
+
+    def log(self, make_entry: Callable[[Donor], Entry]) -> None:
+        for donor in self.followers:
+            donor.log(make_entry(donor))
+
+    # --- inside ---
+
+    def _leave(self) -> None:
+        self.left = True
+        self._drop_coming()
+        if self._settled_version >= self._leave_version and self.current is not None:
+            self.current.abort()
+
+    def _may_stop_waiting(self, give_up: Callable[[], bool]) -> bool:
+        knows = self._coming is not None and self._coming.follows and self._coming.ready
+        return self.left or self._failure is not None or self._can_enter() or (knows and give_up())
+
+    def _can_enter(self) -> bool:
+        """Whether this worker, which is in no world that works, may go to the coming one."""
+        coming = self._coming
+        if coming is None or coming.group is None:
+            return False
+        if coming.follows:
+            return coming.followed
+        # Who was in a world when it broke goes on with those who were, and with nobody else before.
+        return coming.go and (coming.recover or self.current is None)
+
+    def _enter_coming(self) -> Moved:
+        coming = self._coming
+        if coming is None or coming.group is None:
+            raise AssertionError("a move to a world that is not there")
+        self._coming = None
+        if self.current is not None:
+            self._retired.append(self.current)
+        self.current = coming.group
+        return Moved(coming.group, coming.sync)
+
+    def _drop_coming(self) -> None:
+        if self._coming is not None:
+            self._coming.drop()
+            self._coming = None
+
+    def _prepare(self, coming: _Coming) -> None:
+        """In a thread of its own: build the coming world, and be ready for it."""
+        try:
+            group = build(self._link, coming.place, self._replica.device, self._backend)
+            with self._changed:
+                if self._coming is not coming:
+                    group.abort()
+                    return
+                coming.group = group
+                member = self.current is not None and not coming.recover
+            members = [rank for rank, is_member in enumerate(group.exchange(member)) if is_member]
+            newcomers = [rank for rank in range(coming.place.size) if rank not in members]
+            coming.sync = not members
+            if members and newcomers:
+                self._hand_over(coming, group, members, newcomers, member=member)
+            else:
+                self._prepared(coming)
+        except (WorldBroken, ElastaneError) as error:
+            with self._changed:
+                if self._coming is not coming:
+                    return
+            _log.info("world %s cannot be built: %s", coming.place.version, error)
+            self._link.world_broken(coming.place.version)
+
+    def _hand_over(
+        self, coming: _Coming, group: Group, members: list[int], newcomers: list[int], *, member: bool
+    ) -> None:
+        """Some members of the coming world have the state, some need it: pair them."""
+        reason = self._replica.why_not_followable
+        coming.sync = reason is not None
+        pairs = {newcomer: members[number % len(members)] for number, newcomer in enumerate(newcomers)}
+        if reason is not None and not self._said_full_copy:
+            self._said_full_copy = True
+            _log.warning("a new worker gets a full copy of the state while all wait: %s", reason)
+        if not member:
+            with self._changed:
+                coming.follows = True
+                # A worker that was in a world before may still be in its step; it must not be changed under its hands.
+                self._changed.wait_for(lambda: self.current is None or self._waits or self._coming is not coming)
+            Follower(group, pairs[coming.place.rank], self._replica, self._buckets).run(lambda: self._prepared(coming))
+            with self._changed:
+                coming.followed = True
+                self._changed.notify_all()
+            return
+        for newcomer, donor in pairs.items():
+            if donor == coming.place.rank:
+                with self._changed:
+                    if self._coming is coming:
+                        coming.donors.append(Donor(group, newcomer, self._replica, coming.donors.remove))
+                        coming.donors[-1].start()
+        self._prepared(coming)
+
+    def _prepared(self, coming: _Coming) -> None:
+        with self._changed:
+            coming.ready = True
+            self._changed.notify_all()
+            if self._coming is coming and (self._waits or self.current is not None):
+                self._link.world_ready(coming.place.version)
+
+    def _say_ready(self) -> None:
+        """The training thread waits for a world now: if one was only waiting for that, it is ready."""
+        if self._coming is not None and self._coming.ready:
+            self._link.world_ready(self._coming.place.version)

@@ -1,0 +1,134 @@
+"""Faults inside the training step: `fail_at_phase(rank=1, step=7, phase="sums", how="kill")`.
+
+A phase is a place in elastane's own code. The worker of that rank gets there by itself, and fails there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import elastane
+from elastane.torch import handover, trainer, worlds
+from elastane.torch.buckets import GradientBuckets
+from elastane.torch.groups import Group, WorldBroken
+
+
+@dataclass(frozen=True)
+class TrainingFault:
+    rank: int
+    size: int
+    step: int
+    phase: str
+    how: str
+
+    @property
+    def argument(self) -> str:
+        return f"--fault={self.rank},{self.size}@{self.step}/{self.phase}:{self.how}"
+
+    @classmethod
+    def parse(cls, text: str) -> TrainingFault:
+        place, _, how = text.partition(":")
+        at, _, phase = place.partition("/")
+        who, _, step = at.partition("@")
+        rank, _, size = who.partition(",")
+        return cls(int(rank), int(size), int(step), phase, how)
+
+
+PHASES: dict[str, tuple[Any, str, bool]] = {
+    "step": (trainer.Trainer, "step", False),
+    "begin": (trainer.Trainer, "_begin", False),
+    "backward": (GradientBuckets, "_copy", False),
+    "sums": (GradientBuckets, "_send", True),
+    "finish": (trainer.Trainer, "_wait_for_sums", False),
+    "summed": (trainer.Trainer, "_wait_for_sums", True),
+    "finished": (trainer.Trainer, "_advance", False),
+    "advanced": (trainer.Trainer, "_advance", True),
+    "move": (worlds.Worlds, "move", False),
+    "moved": (worlds.Worlds, "move", True),
+    "compare": (trainer.Trainer, "_compare", False),
+    "snapshot": (handover, "_payload", True),
+    "follow": (handover.Follower, "_apply", False),
+    "follow-state": (handover, "receive_units", True),
+}
+"""Where each phase is, and whether the fault strikes before or after it."""
+
+
+def fail_at_phase(*, rank: int, size: int, phase: str, step: int = 5, how: str = "kill") -> str:
+    """The argument that makes the worker of this rank, in a world of that size, fail in that phase.
+
+    It does so in the first round after `step` steps. Rank -1 is whoever has no rank yet: a worker that joins.
+    """
+    return TrainingFault(rank, size, step, phase, how).argument
+
+
+def add_training_faults(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--fault", action="append", default=[], type=TrainingFault.parse)
+
+
+def arm(job: elastane.Job, its_trainer: trainer.Trainer, faults: list[TrainingFault]) -> None:
+    """Make this worker fail where the faults say."""
+    for fault in faults:
+        owner, name, after = PHASES[fault.phase]
+        original = getattr(owner, name)
+        setattr(owner, name, _wrapped(original, _Trap(job, its_trainer, fault), after=after))
+
+
+class _Trap:
+    def __init__(self, job: elastane.Job, its_trainer: trainer.Trainer, fault: TrainingFault) -> None:
+        self._job = job
+        self._trainer = its_trainer
+        self._fault = fault
+        state = Path(os.environ["ELASTANE_STATE_DIR"])
+        self._mark = state / f"{job.node.rsplit('-', 2)[0]}{fault.argument}".replace("/", "-")
+
+    def _first(self) -> bool:
+        """Whether nobody has failed so before: another worker may have the rank by now."""
+        try:
+            self._mark.touch(exist_ok=False)
+        except FileExistsError:
+            return False
+        return True
+
+    def spring(self) -> None:
+        group = self._trainer._worlds.current
+        rank = -1 if group is None else group.place.rank
+        size = 0 if group is None else group.place.size
+        due = (rank, size) == (self._fault.rank, self._fault.size) and self._trainer.steps >= self._fault.step
+        if not due or not self._first():
+            return
+        print(f"fault {self._fault.how} at {time.time()}", flush=True)
+        action, _, argument = self._fault.how.partition("=")
+        match action:
+            case "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "stop":
+                os.kill(os.getpid(), signal.SIGSTOP)
+            case "raise":
+                raise ValueError("planted")
+            case "command":
+                words = argument.replace("JOB", self._job.node.rsplit("-", 2)[0]).split()
+                subprocess.Popen([sys.executable, "-m", "elastane", *words])
+            case "break" if isinstance(group, Group):
+                group.abort()
+                raise WorldBroken("planted")
+
+
+def _wrapped(original: Callable[..., Any], trap: _Trap, *, after: bool) -> Callable[..., Any]:
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if not after:
+            trap.spring()
+        result = original(*args, **kwargs)
+        if after:
+            trap.spring()
+        return result
+
+    return wrapper
