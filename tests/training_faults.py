@@ -62,10 +62,10 @@ PHASES: dict[str, tuple[Any, str, bool]] = {
 """Where each phase is, and whether the fault strikes before or after it."""
 
 
-def fail_at_phase(*, rank: int, size: int, phase: str, step: int = 5, how: str = "kill") -> str:
+def fail_at_phase(*, rank: int, size: int, phase: str, step: int = 15, how: str = "kill") -> str:
     """The argument that makes the worker of this rank, in a world of that size, fail in that phase.
 
-    It does so in the first round after `step` steps. Rank -1 is whoever has no rank yet: a worker that joins.
+    It does so `step` steps after it first came there. Rank -1 is whoever has no rank yet: a worker that joins.
     """
     return TrainingFault(rank, size, step, phase, how).argument
 
@@ -87,6 +87,7 @@ class _Trap:
         self._job = job
         self._trainer = its_trainer
         self._fault = fault
+        self._first_step: int | None = None
         state = Path(os.environ["ELASTANE_STATE_DIR"])
         self._mark = state / f"{job.node.rsplit('-', 2)[0]}{fault.argument}".replace("/", "-")
 
@@ -98,11 +99,21 @@ class _Trap:
             return False
         return True
 
+    def _command(self, *words: str) -> None:
+        job = self._job.node.rsplit("-", 2)[0]
+        subprocess.Popen([sys.executable, "-m", "elastane", *(job if word == "JOB" else word for word in words)])
+
     def spring(self) -> None:
         group = self._trainer._worlds.current
         rank = -1 if group is None else group.place.rank
         size = 0 if group is None else group.place.size
-        due = (rank, size) == (self._fault.rank, self._fault.size) and self._trainer.steps >= self._fault.step
+        if (rank, size) != (self._fault.rank, self._fault.size):
+            self._first_step = None
+            return
+        if self._first_step is None:
+            self._first_step = self._trainer.steps
+        at_the_start = self._fault.phase == "compare" and not self._trainer.steps
+        due = self._trainer.steps >= self._first_step + self._fault.step and not at_the_start
         if not due or not self._first():
             return
         print(f"fault {self._fault.how} at {time.time()}", flush=True)
@@ -115,8 +126,12 @@ class _Trap:
             case "raise":
                 raise ValueError("planted")
             case "command":
-                words = argument.replace("JOB", self._job.node.rsplit("-", 2)[0]).split()
-                subprocess.Popen([sys.executable, "-m", "elastane", *words])
+                self._command(*argument.split())
+            case "join":
+                # The others wait for this worker's part of the step: so the newcomer is ready before the next.
+                self._command("scale", "JOB", "--workers", argument)
+                while not self._trainer._worlds.votes:
+                    self._trainer._worlds.wait_for_news(0.1)
             case "break" if isinstance(group, Group):
                 group.abort()
                 raise WorldBroken("planted")

@@ -165,7 +165,7 @@ class Elastane:
 
     def start(self, workers: int) -> None:
         options = ("--workers", f"2:{_WORKERS}", "--name", self._name, "--restarts", "0", "--no-progress")
-        script = ("-m", f"{_SCRIPTS}.train_elastane", "--parameters", str(self._parameters))
+        script = (str(Path(__file__).with_name("train_elastane.py")), "--parameters", str(self._parameters))
         command = [sys.executable, "-m", "elastane", "run", *options, *script, "--steps-folder", str(self._folder)]
         self._family.start("launcher", command, **{STATE_ENV: str(self._folder)})
         deadline = time.monotonic() + START_TIMEOUT_S

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import torch
+
 import elastane
 from benchmarks.membership_systems.workload import StepLog, Workload, loss_of, parser
 
 
 def main() -> None:
     options = parser().parse_args()
+    torch.set_num_threads(1)
     workload = Workload(options.parameters)
     model = workload.model()
     optimizer = workload.optimizer(model)

@@ -105,6 +105,7 @@ class Job:
         global_batch_size: int | None = None,
         *,
         grad_scaler: GradScaler | None = None,
+        deterministic: bool = False,
         backend: str | None = None,
     ) -> Trainer:
         """Train this model together with all other workers: `trainer.step(loss)` is the whole training step.
@@ -117,6 +118,8 @@ class Job:
         global_batch_size: how many samples each step has, whatever the number of workers; `batch_size` of `batches` is
             then the most that a worker takes at a time. Without it each worker adds one batch to a step.
         grad_scaler: for training in half precision.
+        deterministic: the result is the same to the last bit whatever the number of workers. Each batch of `batch_size`
+            samples is then a virtual rank; that many times the gradients travel.
         backend: "nccl" (the default) or "gloo" for tensors on GPUs; tensors in host memory always use gloo.
         """
         if self._trainer is not None:
@@ -133,6 +136,7 @@ class Job:
             clip_grad_norm=clip_grad_norm,
             global_batch_size=global_batch_size,
             grad_scaler=grad_scaler,
+            deterministic=deterministic,
             backend=backend,
         )
         if self.draining:
@@ -190,7 +194,8 @@ class Job:
         samples = size if indices is None else len(indices)
         spec = DatasetSpec(
             name=DatasetName(name or f"batches-{number}"),
-            shard_size=shard_size or (1 if self._trainer else _shard_size(samples, batch_size)),
+            # In lockstep all workers must cut alike, so this is what they are compared by.
+            shard_size=batch_size if self._trainer else shard_size or _shard_size(samples, batch_size),
             size=size,
             indices=None if indices is None else tuple(int(index) for index in indices),
             epochs=epochs,

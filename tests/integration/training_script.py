@@ -101,6 +101,12 @@ class Until:
         return self._mark.exists()
 
 
+def write_losses(path: Path, step: int, samples: list[int], losses: list[float]) -> None:
+    lines = "".join(f"{step} {sample} {loss!r}\n" for sample, loss in zip(samples, losses, strict=True))
+    with path.open("a") as file:
+        file.write(lines)
+
+
 def sizes(text: str) -> list[int]:
     return [int(size) for size in text.split(",")]
 
@@ -112,9 +118,12 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=1)
     parser.add_argument("--batch-size", type=int, default=4)
     parser.add_argument("--global-batch-size", type=int)
+    parser.add_argument("--deterministic", action="store_true")
     parser.add_argument("--double", action="store_true")
     parser.add_argument("--step-ms", type=float, default=0.0)
-    parser.add_argument("--losses", type=Path, help="append one line for each step: number and mean loss")
+    parser.add_argument("--losses", type=Path, help="append a line for each sample: its step, its number and its loss")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--backend", help="for tensors on GPUs: nccl, or gloo for two workers on one GPU")
     parser.add_argument("--until", type=sizes, help="end after ten steps in worlds of these sizes, one after the other")
     add_training_faults(parser)
     options = parser.parse_args()
@@ -122,8 +131,8 @@ def main() -> None:
     torch.manual_seed(0 if options.losses else os.getpid())
     case = options.case
     dtype = torch.float64 if options.double else torch.float32
-    model = Net(case).to(dtype)
-    counter = Counter(options.samples)
+    model = Net(case).to(options.device, dtype)
+    counter = Counter(options.samples).to(options.device)
     optimizer = optimizer_of(case, model.parameters())
     counting = {"params": [counter.seen], "lr": 1.0, "weight_decay": 0.0}
     if case in ("exactly-once", "counted"):
@@ -138,6 +147,8 @@ def main() -> None:
             clip_grad_norm=0.5 if case == "clipping" else None,
             global_batch_size=options.global_batch_size,
             grad_scaler=scaler,
+            deterministic=options.deterministic,
+            backend=options.backend,
         )
         arm(job, trainer, options.fault)
         until = Until(job, options.until)
@@ -145,7 +156,10 @@ def main() -> None:
         for number, (features, targets, indices) in enumerate(
             job.batches(data, options.batch_size, epochs=options.epochs, shuffle=True)
         ):
-            loss = nn.functional.mse_loss(model(features), targets)
+            losses = (model(features.to(options.device)) - targets.to(options.device)).square().squeeze(1)
+            loss = losses.mean()
+            if options.losses is not None:
+                write_losses(options.losses, job.step, indices.tolist(), losses.tolist())
             if case in ("exactly-once", "counted"):
                 # One sample's share of the step: its gradient times the samples of the step is 1, whoever took it.
                 loss = loss - counter.seen[indices].mean()
@@ -153,9 +167,6 @@ def main() -> None:
                 trainer.backward(loss)
             else:
                 trainer.step(loss)
-            if options.losses is not None and job.rank == 0:
-                with options.losses.open("a") as file:
-                    file.write(f"{job.step} {float(loss.detach())!r}\n")
             time.sleep(options.step_ms / 1000)
             if options.until and until.reached(trainer.place):
                 break

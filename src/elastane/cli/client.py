@@ -71,6 +71,7 @@ def status_dict(status: pb.JobStatus) -> dict[str, Any]:
     for view in plain["dataset"]:
         for key in ("epoch_size", "epoch_committed", "committed"):
             view[key] = int(view[key])
+    plain["steps"] = int(plain["steps"])
     plain["world"] = {"version": int(plain.pop("world_version")), "size": plain.pop("world_size")}
     plain["nodes"], plain["datasets"] = plain.pop("node"), plain.pop("dataset")
     return plain

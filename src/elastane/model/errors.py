@@ -51,6 +51,14 @@ class MasterUnreachable(ElastaneError):
     """The job's master does not answer at its address."""
 
 
+class NodeUnfit(ElastaneError):
+    """This worker computes wrongly, or far more slowly than the others, and would spoil every step."""
+
+
+class StateLost(ElastaneError):
+    """The training state is gone with the workers that had it."""
+
+
 class DatasetMismatch(ElastaneError):
     """Two workers described one data set differently."""
 

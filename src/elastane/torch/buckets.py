@@ -88,6 +88,8 @@ class GradientBuckets:
         """Whether to be called during backward: a worker that is alone need not be."""
         if on and not self._hooks:
             for index, parameter in enumerate(self._parameters):
+                if not parameter.requires_grad:
+                    continue
                 register: Any = parameter.register_post_accumulate_grad_hook
                 self._hooks.append(register(self._hook(index)))
         elif not on:
@@ -168,6 +170,10 @@ class GradientBuckets:
                 self._released.notify_all()
 
         return release
+
+    def wait_for_room(self) -> None:
+        """Wait until the next sums have a place."""
+        self._free_set()
 
     def _free_set(self) -> _Flats:
         """Buffers that nobody reads: the present ones, or others while those are held."""

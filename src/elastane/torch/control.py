@@ -10,7 +10,7 @@ from torch import Tensor
 from elastane.model.errors import InvalidInput
 from elastane.model.world import Place
 
-_FIXED = 5
+_FIXED = 6
 
 
 @dataclass(frozen=True)
@@ -25,22 +25,25 @@ class Control:
     size: int
 
     @classmethod
-    def of(cls, place: Place, *, samples: float, votes: bool, mark: int, taken: int, averaged: Tensor) -> Control:
-        """A worker's own word. The averaged buffers count by the samples that it took."""
+    def of(
+        cls, place: Place, *, samples: float, votes: bool, mark: int, taken: int, held: int, averaged: Tensor
+    ) -> Control:
+        """A worker's own word. The averaged buffers count by the samples that it holds."""
         head = torch.zeros(_FIXED + place.size, dtype=torch.float64)
-        head[:_FIXED] = torch.tensor([samples, float(votes), float(mark > 0), mark, mark * mark], dtype=torch.float64)
+        fixed = [samples, float(votes), float(mark > 0), mark, mark * mark, held]
+        head[:_FIXED] = torch.tensor(fixed, dtype=torch.float64)
         head[_FIXED + place.rank] = taken
-        weighted = averaged * taken if taken else torch.zeros_like(averaged)
+        weighted = averaged * held if held else torch.zeros_like(averaged)
         return cls(torch.cat([head, weighted]), place.size)
 
     @classmethod
     def alone(cls, *, samples: float, votes: bool, taken: int) -> Control:
         """The word of a worker that is alone, which is everybody's."""
-        return cls(torch.tensor([samples, float(votes), 0, 0, 0, taken], dtype=torch.float64), 1)
+        return cls(torch.tensor([samples, float(votes), 0, 0, 0, 0, taken], dtype=torch.float64), 1)
 
     def check(self) -> None:
         """Raises InvalidInput if the workers are in loops over different data sets."""
-        workers, marks, squares = self.vector[2:_FIXED].tolist()
+        workers, marks, squares = self.vector[2:5].tolist()
         if workers * squares != marks * marks:
             raise InvalidInput("trainer: workers take batches of different data sets in the same step")
 
@@ -66,6 +69,7 @@ class Control:
         return [int(number) for number in self.vector[_FIXED : _FIXED + self.size].tolist()]
 
     @property
-    def averaged(self) -> Tensor:
-        """The mean of the buffers."""
-        return self.vector[_FIXED + self.size :] / sum(self.taken)
+    def averaged(self) -> Tensor | None:
+        """The mean of the buffers; None if nobody held a sample that they could be from."""
+        held = float(self.vector[5])
+        return self.vector[_FIXED + self.size :] / held if held else None

@@ -71,6 +71,9 @@ class Replica:
         self.steps = 0
         """Steps of the optimizer."""
         self.positions: dict[DatasetName, Position] = {}
+        self.over: list[DatasetName] = []
+        """Data sets whose loops have been left for another, finished or not."""
+        self._in: DatasetName | None = None
         self._changes = 0
         self._gate = threading.Lock()
         self._check()
@@ -124,6 +127,12 @@ class Replica:
         self.optimizer.zero_grad(set_to_none=True)
         self.steps += 1
 
+    def is_in(self, dataset: DatasetName) -> None:
+        """The round was one of this data set: the one before it is over."""
+        if self._in is not None and self._in not in (dataset, *self.over):
+            self.over.append(self._in)
+        self._in = dataset
+
     def options(self) -> Any:
         """The optimizer's settings as they are now, in plain form."""
         groups = self.optimizer.param_groups
@@ -139,6 +148,7 @@ class Replica:
             "rounds": self.rounds,
             "steps": self.steps,
             "positions": {name: [at.start, [list(span) for span in at.left]] for name, at in self.positions.items()},
+            "over": [*self.over, self._in],
             "options": self.options(),
             "scheduler": None if self.scheduler is None else to_plain(self.scheduler.state_dict()),
             "scaler": None if self.scaler is None else to_plain(self.scaler.state_dict()),
@@ -151,6 +161,7 @@ class Replica:
             DatasetName(name): Position(start, tuple((low, high) for low, high in left))
             for name, (start, left) in small["positions"].items()
         }
+        *self.over, self._in = small["over"]
         if self.scheduler is not None:
             self.scheduler.load_state_dict(from_plain(small["scheduler"]))
         if self.scaler is not None:
@@ -205,8 +216,9 @@ class Replica:
             buffer.detach().copy_(part if buffer.is_floating_point() else part.round())
             place += buffer.numel()
 
-    def checksum(self) -> str:
-        """A checksum over every bit of the state."""
+    def checksum(self, *, between_rounds: bool) -> str:
+        """A checksum over every bit of the state; in the middle of a round, of all that a forward does not change."""
+        skipped = set() if between_rounds else {id(buffer) for buffer in self.averaged}
         digest = hashlib.blake2b(digest_size=8)
         small = self.small()
         del small["rounds"]  # It is told beside.
@@ -215,7 +227,8 @@ class Replica:
             unit = self.unit(index)
             digest.update(json.dumps(unit.meta, sort_keys=True).encode())
             for tensor in unit.tensors:
-                digest.update(bytes_of(tensor).numpy().data)
+                if id(tensor) not in skipped:
+                    digest.update(bytes_of(tensor).numpy().data)
         return digest.hexdigest()
 
     def _check(self) -> None:
@@ -224,6 +237,8 @@ class Replica:
             raise InvalidInput("trainer: the optimizer has no parameter that requires a gradient")
         if isinstance(self.optimizer, optim.LBFGS):
             raise InvalidInput("trainer: LBFGS evaluates its loss many times a step, which workers cannot share")
+        if isinstance(self.scheduler, optim.lr_scheduler.ReduceLROnPlateau):
+            raise InvalidInput("trainer: ReduceLROnPlateau steps by a metric; call its step yourself, on every worker")
         try:
             self.small()
         except NotPlain as error:

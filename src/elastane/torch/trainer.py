@@ -18,18 +18,19 @@ from torch import Tensor, nn, optim
 from torch.distributed import Work
 
 from elastane.core.lockstep import Position, Span, count, merged
-from elastane.model.errors import InvalidInput
+from elastane.model.errors import InvalidInput, StateLost
 from elastane.model.world import Place
 from elastane.torch.buckets import GradientBuckets
 from elastane.torch.control import Control
 from elastane.torch.groups import Group, WorldBroken
 from elastane.torch.handover import Donor, Entry, receive_state, send_state
-from elastane.torch.replica import Replica
+from elastane.torch.replica import TORN, Replica
+from elastane.torch.virtual_ranks import VirtualRanks
 from elastane.torch.worlds import Moved, Worlds
 from elastane.worker.link import Link
 from elastane.worker.lockstep import LockstepFeed, Round
 
-LEAVE_PATIENCE_S = 10.0
+LEAVE_PATIENCE_S = 20.0
 """How long a worker that leaves works on, when the others cannot form a world without it."""
 
 IDLE_S = 0.01
@@ -50,15 +51,20 @@ class Trainer:
         clip_grad_norm: float | None,
         global_batch_size: int | None,
         grad_scaler: torch.amp.GradScaler | None,
+        deterministic: bool,
         backend: str | None,
     ) -> None:
         if global_batch_size is not None and global_batch_size < 1:
             raise InvalidInput(f"global_batch_size: {global_batch_size} is below 1")
+        if deterministic and global_batch_size is None:
+            raise InvalidInput("deterministic: needs a global_batch_size, whose parts are the virtual ranks")
         self._link = link
         self._replica = Replica(model, optimizer, scheduler, grad_scaler, clip_grad_norm)
         self._buckets = GradientBuckets(self._replica.trained)
         self._worlds = Worlds(link, self._replica, self._buckets, backend or "nccl")
         self._global_batch_size = global_batch_size
+        self._virtual = VirtualRanks(self._replica) if deterministic else None
+        self._part = 0
         self._feeds: dict[int, LockstepFeed] = {}
         self._feed: LockstepFeed | None = None
         self._round: Round | None = None
@@ -97,9 +103,10 @@ class Trainer:
         if self._round is not None and self._round.pieces_left:
             self.backward(loss, samples)
             return
-        factor = self._weigh(samples)
-        self._begin(overlap=True)
-        self._run_backward(loss, factor)
+        weight = self._weigh(samples)
+        if self._virtual is None:
+            self._begin(overlap=True)
+        self._run_backward(loss, weight)
         self._finish_round()
 
     def backward(self, loss: Tensor, samples: int | None = None) -> None:
@@ -145,10 +152,10 @@ class Trainer:
 
     def enter(self, feed: LockstepFeed) -> bool:
         self._feeds[feed.mark] = feed
-        if feed.is_finished(self._position(feed)):
+        if self._is_over(feed):
             return False
         if self._worlds.current is None and not self.left:
-            moved = self._worlds.wait(lambda: feed.is_finished(self._position(feed)))
+            moved = self._worlds.wait(lambda: self._is_over(feed))
             if moved is None:
                 return False
             self._settle_or_recover(moved)
@@ -167,6 +174,9 @@ class Trainer:
             spans = current.next_batch()
             if spans:
                 self._in_hand = count(spans)
+                if self._virtual is not None:
+                    self._part = current.part_of(spans)
+                    self._virtual.start(self._part)
                 return spans
             if spans is None and (self._samples or feed.is_finished(self._position(feed))):
                 return None
@@ -213,7 +223,7 @@ class Trainer:
         return not self.left and (self._leave_by is None or time.monotonic() < self._leave_by)
 
     def _weigh(self, samples: int | None) -> float:
-        """Count the samples of one backward; the answer is what its loss is to be multiplied by."""
+        """Count the samples of one backward; the answer is how many they are."""
         if samples is not None and samples < 1:
             raise InvalidInput(f"samples: {samples} is below 1")
         weight = float(samples or self._in_hand or 1)
@@ -221,23 +231,30 @@ class Trainer:
         if not self._samples:
             self._unit = weight
         self._samples += weight
-        return weight / self._unit
+        return weight
 
-    def _run_backward(self, loss: Tensor, factor: float) -> None:
-        if factor != 1.0:
-            loss = loss * factor
+    def _run_backward(self, loss: Tensor, weight: float) -> None:
+        if weight != self._unit and self._virtual is None:
+            loss = loss * (weight / self._unit)
         if self._replica.scaler is not None:
             loss = self._replica.scaler.scale(loss)
         loss.backward()  # type: ignore[no-untyped-call]
+        if self._virtual is not None:
+            self._virtual.keep(self._part, weight)
 
     def _open_round(self, feed: LockstepFeed) -> Round:
         if self._round is None:
             group = self._worlds.current
             place = Place(0, 0, 1) if group is None else group.place
-            self._round = Round(feed, self._position(feed), place, self._global_batch_size, 1)
+            unit = 1 if self._virtual is None else feed.batch_size
+            self._round = Round(feed, self._position(feed), place, self._global_batch_size, unit)
             if self._held_by_all:
                 self._round.replan(place, self._held_by_all)
         return self._round
+
+    def _is_over(self, feed: LockstepFeed) -> bool:
+        """Whether the job is done with this data set, because it is finished or because all have left its loop."""
+        return feed.name in self._replica.over or feed.is_finished(self._position(feed))
 
     def _position(self, feed: LockstepFeed) -> Position:
         return self._replica.positions.get(feed.name, Position())
@@ -255,6 +272,7 @@ class Trainer:
             votes=self._worlds.votes,
             mark=0 if feed is None else feed.mark,
             taken=taken,
+            held=0 if self._round is None else count(self._round.held),
             averaged=self._replica.averaged_values(),
         )
         self._broken = None
@@ -263,7 +281,7 @@ class Trainer:
         except WorldBroken as error:
             self._begun = (control, None)
             self._broken = error
-        if self._samples:
+        if self._samples and self._virtual is None:
             self._buckets.begin(group, self._unit, overlap=overlap and self._broken is None)
 
     def _finish_round(self) -> bool:
@@ -297,11 +315,10 @@ class Trainer:
         if group is not None:
             group.check()
         if group is None or self._begun is None:
-            return Control.alone(
-                samples=self._samples,
-                votes=self._worlds.votes,
-                taken=0 if self._round is None else self._round.taken,
-            )
+            taken = 0 if self._round is None else self._round.taken
+            control = Control.alone(samples=self._samples, votes=self._worlds.votes, taken=taken)
+            self._sum_parts(group, control)
+            return control
         control, work = self._begun
         try:
             if work is None or self._broken is not None:
@@ -311,25 +328,42 @@ class Trainer:
             self._buckets.abandon()
             raise
         control.check()
-        if control.samples:
+        if self._virtual is not None:
+            self._sum_parts(group, control)
+        elif control.samples:
             if not self._samples:
                 self._buckets.begin(group, 1.0, overlap=False)
             self._buckets.finish(contributes=bool(self._samples))
         return control
+
+    def _sum_parts(self, group: Group | None, control: Control) -> None:
+        """With virtual ranks: the mean over all of them, once all are there. Raises WorldBroken."""
+        feed = self._feeds.get(control.mark) if self._round is None else self._round.feed
+        if self._virtual is None or feed is None or not control.samples:
+            return
+        current = self._open_round(feed)
+        if current.is_complete(control.taken):
+            self._virtual.sum(group, current.parts, current.samples)
 
     def _advance(self, group: Group | None, summed: Control) -> None:
         """The round is finished on all workers: change the state, the same on each."""
         replica = self._replica
         size = 1 if group is None else group.place.size
         passed = summed.votes == size
+        if (size == 1 or self._virtual is not None) and self._worlds.followers:
+            self._buckets.wait_for_room()  # Before the state is locked, for whoever reads it must be able to go on.
         with replica.changing():
             donors = self._worlds.followers
             options = replica.options() if donors else None
             scale = self._take_gradients(summed, size, logged=bool(donors))
             if summed.samples:
                 replica.apply()
-            if size > 1 and any(summed.taken):
-                replica.load_averaged(summed.averaged)
+            if self._virtual is not None:
+                if summed.samples:
+                    self._virtual.load_buffers()
+                self._virtual.clear()
+            elif size > 1 and (averaged := summed.averaged) is not None:
+                replica.load_averaged(averaged)
             feed = self._advance_position(summed)
             replica.rounds += 1
             self._samples = 0.0
@@ -355,11 +389,11 @@ class Trainer:
         """Make the mean over all samples the gradients; the answer is what the sums in the buckets were scaled by."""
         if not summed.samples:
             return None
-        if size > 1:
+        if size > 1 and self._virtual is None:
             scale = 1.0 / summed.samples
             self._buckets.take_sums(scale)
             return scale
-        if self._samples != self._unit:
+        if self._samples != self._unit and self._virtual is None:
             for parameter in self._replica.trained:
                 if parameter.grad is not None:
                     parameter.grad.mul_(self._unit / self._samples)
@@ -378,6 +412,7 @@ class Trainer:
             self._open_round(feed)
         if self._round is not None:
             self._replica.positions[feed.name] = self._round.position_after(summed.taken)
+        self._replica.is_in(feed.name)
         return feed
 
     def _entry(self, donor: Donor, summed: Control, options: Any, scale: float | None, *, passed: bool) -> Entry:
@@ -420,7 +455,8 @@ class Trainer:
                     return
                 moved = again
         self._buckets.watch(on=moved.group.place.size > 1)
-        checksum = self._replica.checksum() if self._link.check_replicas else ""
+        # Who must compare may come from the middle of a round, with statistics that are not averaged yet.
+        checksum = self._replica.checksum(between_rounds=not moved.sync) if self._link.check_replicas else ""
         self._link.world_moved(moved.group.place.version, self._replica.rounds, checksum)
 
     def _compare(self, group: Group) -> None:
@@ -428,6 +464,10 @@ class Trainer:
         held = [] if self._round is None else [list(span) for span in self._round.held]
         everyone = group.exchange({"rounds": self._replica.rounds, "held": held})
         furthest = max(one["rounds"] for one in everyone)
+        if furthest == TORN:
+            raise StateLost(
+                "trainer: every worker that had the training state is gone, and this one had only a part of it"
+            )
         sources = [rank for rank, one in enumerate(everyone) if one["rounds"] == furthest]
         if furthest == 0:
             sources = sources[:1]  # Nothing was done yet, and models may have begun differently.
@@ -460,4 +500,6 @@ class Trainer:
     def _drop_gradients(self) -> None:
         self._samples = 0.0
         self._in_hand = 0
+        if self._virtual is not None:
+            self._virtual.clear()
         self._replica.optimizer.zero_grad(set_to_none=True)

@@ -11,8 +11,9 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from elastane.model.errors import ElastaneError
+from elastane.model.errors import ElastaneError, NodeUnfit
 from elastane.model.world import Place
+from elastane.torch import node_check
 from elastane.torch.buckets import GradientBuckets
 from elastane.torch.groups import Group, WorldBroken, build
 from elastane.torch.handover import Donor, Entry, Follower
@@ -68,8 +69,11 @@ class Worlds:
         self._settled_version = 0
         self._leaving = False
         self._waits = False
+        self._outside = False
+        """Whether the others have gone on without this worker: it is a newcomer again."""
         self._failure: Exception | None = None
         self._said_full_copy = False
+        self._check_s: float | None = None
         link.join_world(self)
 
     # --- the link's thread ---
@@ -79,7 +83,7 @@ class Worlds:
             self._drop_coming()
             if self.current is not None:
                 self.current.abort()
-                self.current = None
+                self._outside = True
             self._changed.notify_all()
         if self._leaving:
             self._link.give_notice()
@@ -98,7 +102,7 @@ class Worlds:
         with self._changed:
             if self._coming is not None and self._coming.place.version == version:
                 self._coming.go = True
-            elif self.current is not None and version > self.current.place.version:
+            elif self.current is not None and version > self.current.place.version and not self._outside:
                 self._leave_version = version
             self._changed.notify_all()
 
@@ -205,6 +209,10 @@ class Worlds:
         if self._settled_version >= self._leave_version and self.current is not None:
             self.current.abort()
 
+    @property
+    def _is_member(self) -> bool:
+        return self.current is not None and not self._outside
+
     def _may_stop_waiting(self, give_up: Callable[[], bool]) -> bool:
         knows = self._coming is not None and self._coming.follows and self._coming.ready
         return self.left or self._failure is not None or self._can_enter() or (knows and give_up())
@@ -217,7 +225,7 @@ class Worlds:
         if coming.follows:
             return coming.followed
         # Who was in a world when it broke goes on with those who were, and with nobody else before.
-        return coming.go and (coming.recover or self.current is None)
+        return coming.go and (coming.recover or not self._is_member)
 
     def _enter_coming(self) -> Moved:
         coming = self._coming
@@ -227,6 +235,7 @@ class Worlds:
         if self.current is not None:
             self._retired.append(self.current)
         self.current = coming.group
+        self._outside = False
         return Moved(coming.group, coming.sync)
 
     def _drop_coming(self) -> None:
@@ -237,20 +246,28 @@ class Worlds:
     def _prepare(self, coming: _Coming) -> None:
         """In a thread of its own: build the coming world, and be ready for it."""
         try:
+            if self._check_s is None:
+                self._check_s = node_check.measure(self._replica.device)
             group = build(self._link, coming.place, self._replica.device, self._backend)
             with self._changed:
                 if self._coming is not coming:
                     group.abort()
                     return
                 coming.group = group
-                member = self.current is not None and not coming.recover
-            members = [rank for rank, is_member in enumerate(group.exchange(member)) if is_member]
+                member = self._is_member and not coming.recover
+            everyone = group.exchange({"member": member, "check_s": self._check_s})
+            members = [rank for rank, one in enumerate(everyone) if one["member"]]
+            if not member and not coming.recover:
+                others = [one["check_s"] for rank, one in enumerate(everyone) if rank != coming.place.rank]
+                node_check.compare(self._check_s, others)
             newcomers = [rank for rank in range(coming.place.size) if rank not in members]
             coming.sync = not members
             if members and newcomers:
                 self._hand_over(coming, group, members, newcomers, member=member)
             else:
                 self._prepared(coming)
+        except NodeUnfit as error:
+            self.failed(error)
         except (WorldBroken, ElastaneError) as error:
             with self._changed:
                 if self._coming is not coming:
@@ -271,8 +288,10 @@ class Worlds:
         if not member:
             with self._changed:
                 coming.follows = True
-                # A worker that was in a world before may still be in its step; it must not be changed under its hands.
-                self._changed.wait_for(lambda: self.current is None or self._waits or self._coming is not coming)
+                # The training script may use its model until it waits for the world.
+                self._changed.wait_for(lambda: self._waits or self._coming is not coming)
+                if self._coming is not coming:
+                    return
             Follower(group, pairs[coming.place.rank], self._replica, self._buckets).run(lambda: self._prepared(coming))
             with self._changed:
                 coming.followed = True
@@ -290,7 +309,7 @@ class Worlds:
         with self._changed:
             coming.ready = True
             self._changed.notify_all()
-            if self._coming is coming and (self._waits or self.current is not None):
+            if self._coming is coming and (self._waits or self._is_member):
                 self._link.world_ready(coming.place.version)
 
     def _say_ready(self) -> None:

@@ -131,9 +131,23 @@ class Round:
         self._rest = without(self._position, held_by_all)
         self._draws: list[tuple[tuple[Span, ...], ...]] = []
         if self._batch is not None:
-            whole, self._after = self._draw(self._position, self._batch)
-            self._missing = subtract(whole, held_by_all)
+            self._whole, self._after = self._draw(self._position, self._batch)
+            self._missing = subtract(self._whole, held_by_all)
             self._draws = [split(self._missing, place.size, self._unit)]
+
+    @property
+    def parts(self) -> int:
+        """How many batches a round of fixed size has."""
+        return -(-count(self._whole) // self._unit)
+
+    def part_of(self, spans: Sequence[Span]) -> int:
+        """Which of those batches these samples are."""
+        return count((start, min(end, spans[0][0])) for start, end in self._whole if start < spans[0][0]) // self._unit
+
+    @property
+    def samples(self) -> int:
+        """How many samples a round of fixed size has."""
+        return count(self._whole)
 
     @property
     def taken(self) -> int:
