@@ -34,6 +34,11 @@ class TrainingFault:
     def argument(self) -> str:
         return f"--fault={self.rank},{self.size}@{self.step}/{self.phase}:{self.how}"
 
+    def mark(self, job: elastane.Job) -> Path:
+        """A file that is there once the fault has happened."""
+        name = f"{job.node.rsplit('-', 2)[0]}{self.argument}".replace("/", "-")
+        return Path(os.environ["ELASTANE_STATE_DIR"]) / name
+
     @classmethod
     def parse(cls, text: str) -> TrainingFault:
         place, _, how = text.partition(":")
@@ -88,8 +93,7 @@ class _Trap:
         self._trainer = its_trainer
         self._fault = fault
         self._first_step: int | None = None
-        state = Path(os.environ["ELASTANE_STATE_DIR"])
-        self._mark = state / f"{job.node.rsplit('-', 2)[0]}{fault.argument}".replace("/", "-")
+        self._mark = fault.mark(job)
 
     def _first(self) -> bool:
         """Whether nobody has failed so before: another worker may have the rank by now."""

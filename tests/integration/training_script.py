@@ -13,7 +13,7 @@ from torch import nn
 
 import elastane
 from elastane.model.world import Place
-from tests.training_faults import add_training_faults, arm
+from tests.training_faults import TrainingFault, add_training_faults, arm
 
 FEATURES = 8
 
@@ -82,10 +82,11 @@ class OwnOptimizer(torch.optim.SGD):
 
 
 class Until:
-    """Ends the job once a worker has seen different worlds of the given sizes; the others follow it."""
+    """Ends the job once a worker has seen different worlds of the given sizes, after all faults; the others follow."""
 
-    def __init__(self, job: elastane.Job, wanted: list[int]) -> None:
+    def __init__(self, job: elastane.Job, wanted: list[int], faults: list[TrainingFault]) -> None:
         self._wanted = list(wanted or [])
+        self._faults = [fault.mark(job) for fault in faults]
         self._steps = 0
         self._seen = 0
         self._mark = Path(os.environ.get("ELASTANE_STATE_DIR", ".")) / f"{job.node.rsplit('-', 2)[0]}-reached"
@@ -95,9 +96,10 @@ class Until:
         self._steps = self._steps + 1 if fits else 0
         if self._steps == 10:
             self._wanted.pop(0)
+            self._steps = 0
             self._seen = place.version
-            if not self._wanted:
-                self._mark.touch()
+        if not self._wanted and all(fault.exists() for fault in self._faults):
+            self._mark.touch()
         return self._mark.exists()
 
 
@@ -151,7 +153,7 @@ def main() -> None:
             backend=options.backend,
         )
         arm(job, trainer, options.fault)
-        until = Until(job, options.until)
+        until = Until(job, options.until, options.fault)
         data = Samples(options.samples, dtype)
         for number, (features, targets, indices) in enumerate(
             job.batches(data, options.batch_size, epochs=options.epochs, shuffle=True)

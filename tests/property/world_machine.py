@@ -95,6 +95,15 @@ class WorldMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.alive)
     @rule(data=st.data())
+    def a_build_fails(self, data: st.DataObject) -> None:
+        """A member cannot connect to the others of the next world, says so, and does not try again by itself."""
+        member = self._draw(data)
+        if self._is_to_build(member) and member.next is not None:
+            member.built = member.next.world.version
+            member.said.append(("broken", member.built))
+
+    @precondition(lambda self: self.alive)
+    @rule(data=st.data())
     def the_server_hears(self, data: st.DataObject) -> None:
         self._server_hears(self._draw(data))
 
@@ -240,10 +249,13 @@ class WorldMachine(RuleBasedStateMachine):
                     member.inbox.clear()
 
     def _build(self, member: Member) -> None:
+        if self._is_to_build(member) and member.next is not None:
+            member.built = member.next.world.version
+            member.said.append(("ready", member.built))
+
+    def _is_to_build(self, member: Member) -> bool:
         told = member.next
-        if told is not None and member.name in told.world.ranks and member.built < told.world.version:
-            member.built = told.world.version
-            member.said.append(("ready", told.world.version))
+        return told is not None and member.name in told.world.ranks and member.built < told.world.version
 
     def _voters(self, world: World | None) -> list[Member]:
         """The members of a world whose next step's vote succeeds; none if one is missing, stopped or not asked to."""

@@ -53,3 +53,37 @@ def test_a_word_about_an_older_world_changes_nothing() -> None:
     assert rules.ready(B, 3, 10.0) == [Go(World(3, (B,)), (A, B))]
     assert rules.moved(B, 2, 10.0) == []
     assert Settled(World(3, (B,))) in rules.moved(B, 3, 10.0)
+
+
+def test_a_world_that_breaks_right_after_the_one_before_is_replaced_too() -> None:
+    rules = settled_world_of_two()
+    rules.broken(A, 1, 10.0)
+    assert rules.tick(11.0) == [NextWorld(World(2, (A, B)), recover=True)]
+    rules.broken(B, 1, 11.0)
+    rules.broken(A, 2, 11.5)
+    assert rules.tick(12.5) == [NextWorld(World(3, (A, B)), recover=True)]
+
+
+def test_a_loss_does_not_hide_that_the_world_after_it_is_broken() -> None:
+    rules = settled_world_of_two()
+    rules.join(C, 10.0)
+    rules.broken(A, 1, 10.0)
+    assert rules.lost(B, 10.0) == [NextWorld(World(3, (A,)), recover=True)]
+    rules.broken(A, 3, 10.5)
+    rules.tick(11.0)
+    assert rules.tick(11.5) == [NextWorld(World(4, (A,)), recover=True)]
+
+
+def test_a_next_world_that_cannot_be_built_does_not_hide_that_the_current_one_is_broken() -> None:
+    rules = settled_world_of_two()
+    rules.join(C, 10.0)
+    rules.broken(C, 2, 11.0)
+    rules.broken(A, 1, 11.0)
+    assert NextWorld(World(3, (A, B)), recover=True) in rules.tick(12.0)
+
+
+def test_a_next_world_that_could_not_be_built_is_tried_again() -> None:
+    rules = settled_world_of_two()
+    rules.join(C, 10.0)
+    rules.broken(C, 2, 11.0)
+    assert rules.tick(12.0) == [NextWorld(World(3, (A, B, C)), recover=False)]

@@ -79,8 +79,8 @@ class Rendezvous:
         self._moved: set[NodeName] = set()
         self._broken = False
         self._change_since: float | None = None
-        self._report: tuple[int, float] | None = None
-        """The world that a member said is broken, and when it said so."""
+        self._reports: dict[int, float] = {}
+        """The worlds that a member said are broken, and when it said so. Two may be: the current one and the next."""
 
     def join(self, node: NodeName, now: float) -> list[Decision]:
         """A node is here and wants to be a member."""
@@ -114,8 +114,8 @@ class Rendezvous:
 
         Soon one is heard to be lost, and that decides; if none is, the same members start over.
         """
-        if self._report is None and self._can_break(node, version):
-            self._report = (version, now)
+        if self._can_break(node, version):
+            self._reports.setdefault(version, now)
         return self._advance(now)
 
     def ready(self, node: NodeName, version: int, now: float) -> list[Decision]:
@@ -141,18 +141,19 @@ class Rendezvous:
 
     def next_tick(self) -> float | None:
         """When `tick` may have something to do."""
-        waits = [since for since in (self._change_since, self._report and self._report[1]) if since is not None]
+        waits = [since for since in (self._change_since, *self._reports.values()) if since is not None]
         return min(waits) + self._settle_s if waits else None
 
     def _advance(self, now: float) -> list[Decision]:
         decisions: list[Decision] = []
+        for version in [version for version, since in self._reports.items() if now >= since + self._settle_s]:
+            del self._reports[version]
+            decisions += self._start_over(version)
         while step := self._advance_once(now):
             decisions += step
         return decisions
 
     def _advance_once(self, now: float) -> list[Decision]:
-        if self._report is not None and now >= self._report[1] + self._settle_s:
-            return self._start_over(self._report[0])
         if self.next is None:
             return self._recover() if self._broken else self._gather(now)
         world = self.next.world
@@ -202,7 +203,6 @@ class Rendezvous:
 
     def _start_over(self, version: int) -> list[Decision]:
         """Nobody was lost since a world was said to be broken: the same members form a new one."""
-        self._report = None
         if self.next is not None and version == self.next.world.version and not self._may_have_moved():
             self._drop_next()
             return []

@@ -112,9 +112,7 @@ class Attendance:
                     spec = wire.define_dataset_from_wire(message.define_dataset)
                     dataset = spec.name
                     self._task_manager.define(name, spec)
-                    finished = self._task_manager.is_finished(spec.name) and spec.lockstep
-                    defined = pb.DatasetDefined(name=spec.name, finished=finished)
-                    outbox.put_nowait(pb.MasterMessage(dataset_defined=defined))
+                    outbox.put_nowait(pb.MasterMessage(dataset_defined=pb.DatasetDefined(name=spec.name)))
                 case "lease_request":
                     dataset = DatasetName(message.lease_request.dataset)
                     count = wire.checked_count(message.lease_request)
@@ -180,6 +178,8 @@ class Attendance:
         self._events.emit("node_left", node=name, preempted=preempted)
         if preempted:
             self._job_manager.preempted(name)
+        else:
+            self._rendezvous.completed()
         self._forget(name)
         self._return_shards(name, None)
 

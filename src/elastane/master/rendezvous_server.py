@@ -42,6 +42,7 @@ class RendezvousServer:
         self._clock = clock
         self._on_differ = on_differ
         self._rules = Rendezvous(min_size=min_size, max_size=max_size, target=target, settle_s=SETTLE_S)
+        self._over = False
         self._voters: tuple[NodeName, ...] = ()
         self._checksums: dict[NodeName, tuple[int, str]] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -72,6 +73,10 @@ class RendezvousServer:
             self._checksums[node] = (rounds, checksum)
         self._carry_out(self._rules.moved(node, version, self._clock()))
 
+    def completed(self) -> None:
+        """A worker is done, and has left; once all have, who comes later finds nothing to do."""
+        self._over = True
+
     def set_target(self, workers: int) -> None:
         self._carry_out(self._rules.set_target(workers, self._clock()))
 
@@ -101,8 +106,9 @@ class RendezvousServer:
         self._checksums.clear()
         self.store.keep_only({self._rules.current.version})
         self.store.open(world)
+        over = self._over and not self._rules.current.members
         for node, rank in world.ranks.items():
-            told = pb.NextWorld(version=world.version, size=len(world), rank=rank, recover=recover)
+            told = pb.NextWorld(version=world.version, size=len(world), rank=rank, recover=recover, over=over)
             self._tell(node, pb.MasterMessage(next_world=told))
 
     def _settled(self, world: World) -> None:

@@ -91,9 +91,6 @@ class TaskManager:
         elif ledger.spec != spec:
             raise DatasetMismatch(f'data set "{spec.name}": {_difference(ledger.spec, spec)}')
 
-    def is_finished(self, name: DatasetName) -> bool:
-        return any(ledger.finished for ledger in self.all_ledgers if ledger.spec.name == name)
-
     def lease(self, worker: NodeName, name: DatasetName, count: int, answer: Callable[[Grant], None]) -> None:
         """Answer with tasks or the end if there are any; else answer "wait" now, and once more when there are."""
         ledger = self._ledger(name)

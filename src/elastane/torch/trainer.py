@@ -454,6 +454,8 @@ class Trainer:
                 if again is None:
                     return
                 moved = again
+        if moved.over and self._replica.rounds == 0:
+            self._worlds.stay_out()
         self._buckets.watch(on=moved.group.place.size > 1)
         # Who must compare may come from the middle of a round, with statistics that are not averaged yet.
         checksum = self._replica.checksum(between_rounds=not moved.sync) if self._link.check_replicas else ""

@@ -29,12 +29,15 @@ class Moved:
 
     group: Group
     sync: bool
+    over: bool
+    """Whether those who trained before are done and gone."""
 
 
 @dataclass
 class _Coming:
     place: Place
     recover: bool
+    over: bool
     group: Group | None = None
     sync: bool = True
     ready: bool = False
@@ -88,11 +91,11 @@ class Worlds:
         if self._leaving:
             self._link.give_notice()
 
-    def next_world(self, place: Place, *, recover: bool) -> None:
+    def next_world(self, place: Place, *, recover: bool, over: bool) -> None:
         with self._changed:
             self._drop_coming()
             self._leave_version = 0
-            coming = self._coming = _Coming(place, recover)
+            coming = self._coming = _Coming(place, recover, over)
             if recover and self.current is not None:
                 self.current.abort()
             self._changed.notify_all()
@@ -182,6 +185,10 @@ class Worlds:
         with self._changed:
             self._changed.wait_for(lambda: self._settled_version >= self._leave_version, timeout_s)
 
+    def stay_out(self) -> None:
+        """There is nothing to do for this worker."""
+        self.left = True
+
     def close(self) -> None:
         """Break whatever there is: this worker is done, well or not."""
         with self._changed:
@@ -236,7 +243,7 @@ class Worlds:
             self._retired.append(self.current)
         self.current = coming.group
         self._outside = False
-        return Moved(coming.group, coming.sync)
+        return Moved(coming.group, coming.sync, coming.over)
 
     def _drop_coming(self) -> None:
         if self._coming is not None:

@@ -37,7 +37,7 @@ class AloneLink:
     def join_world(self, follower: WorldFollower) -> None:
         """Alone, a world of one, at once."""
         self._follower = follower
-        follower.next_world(Place(version=1, rank=0, size=1), recover=False)
+        follower.next_world(Place(version=1, rank=0, size=1), recover=False, over=False)
         follower.go(1)
         follower.settled(1)
 

@@ -320,10 +320,7 @@ class Attendant:
                 }
                 deliver[leases.state]()
             case "dataset_defined":
-                defined = message.dataset_defined
-                if defined.finished and (waiting := self._defining.get(DatasetName(defined.name))):
-                    waiting[1].finished()
-                self._defined(DatasetName(defined.name), None)
+                self._defined(DatasetName(message.dataset_defined.name), None)
             case "refused":
                 name = DatasetName(message.refused.dataset)
                 if not self._defined(name, DatasetMismatch(message.refused.reason)):
@@ -366,7 +363,7 @@ def _pass_to(follower: WorldFollower, message: pb.MasterMessage) -> None:
     match message.WhichOneof("body"):
         case "next_world":
             told = message.next_world
-            follower.next_world(Place(told.version, told.rank, told.size), recover=told.recover)
+            follower.next_world(Place(told.version, told.rank, told.size), recover=told.recover, over=told.over)
         case "go_to_world":
             follower.go(message.go_to_world.version)
         case "world_settled":

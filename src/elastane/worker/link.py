@@ -35,8 +35,11 @@ class WorldFollower(Protocol):
     def rejoin(self) -> None:
         """This worker is a newcomer (again): whatever it knew of worlds is void."""
 
-    def next_world(self, place: Place, *, recover: bool) -> None:
-        """Build this world in the background. With `recover` the one in use is broken: stop."""
+    def next_world(self, place: Place, *, recover: bool, over: bool) -> None:
+        """Build this world in the background. With `recover` the one in use is broken: stop.
+
+        With `over` it comes after all who trained together were done: who has none of their state has nothing to do.
+        """
 
     def go(self, version: int) -> None:
         """Every member of this world is ready: vote to move to it."""

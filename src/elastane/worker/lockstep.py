@@ -39,7 +39,6 @@ class LockstepFeed:
         self.spec = spec
         self.batch_size = batch_size
         self.end = None if spec.epoch_size is None else spec.epoch_size * spec.epochs
-        self._over = False
 
     @property
     def name(self) -> DatasetName:
@@ -51,8 +50,8 @@ class LockstepFeed:
         return (zlib.crc32(self.spec.name.encode()) >> 12) + 1
 
     def is_finished(self, position: Position) -> bool:
-        """Whether there is nothing left to do, for workers at this position or because the job has done it before."""
-        return self._over or (self.end is not None and position == Position(self.end))
+        """Whether there is nothing left to do for workers at this position."""
+        return self.end is not None and position == Position(self.end)
 
     def samples(self, spans: Sequence[Span]) -> list[int]:
         """The sample numbers of a batch, which is of one epoch."""
@@ -71,7 +70,7 @@ class LockstepFeed:
         raise AssertionError("an answer to what was not asked")
 
     def finished(self) -> None:
-        self._over = True
+        raise AssertionError("an answer to what was not asked")
 
     def voided(self) -> None:
         """There is nothing to void."""

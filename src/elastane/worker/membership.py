@@ -39,7 +39,7 @@ class PlainMember:
     def rejoin(self) -> None:
         self._next = None
 
-    def next_world(self, place: Place, *, recover: bool) -> None:  # noqa: ARG002  # there is nothing to stop
+    def next_world(self, place: Place, *, recover: bool, over: bool) -> None:  # noqa: ARG002  # nothing is shared
         self._next = place
         self._link.world_ready(place.version)
 

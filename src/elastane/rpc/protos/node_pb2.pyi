@@ -216,16 +216,18 @@ class MasterMessage(_message.Message):
     def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., dataset_defined: _Optional[_Union[DatasetDefined, _Mapping]] = ..., leases: _Optional[_Union[Leases, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., farewell: _Optional[_Union[Farewell, _Mapping]] = ..., next_world: _Optional[_Union[NextWorld, _Mapping]] = ..., go_to_world: _Optional[_Union[GoToWorld, _Mapping]] = ..., world_settled: _Optional[_Union[WorldSettled, _Mapping]] = ..., store_value: _Optional[_Union[StoreValue, _Mapping]] = ...) -> None: ...
 
 class NextWorld(_message.Message):
-    __slots__ = ("version", "size", "rank", "recover")
+    __slots__ = ("version", "size", "rank", "recover", "over")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     SIZE_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
     RECOVER_FIELD_NUMBER: _ClassVar[int]
+    OVER_FIELD_NUMBER: _ClassVar[int]
     version: int
     size: int
     rank: int
     recover: bool
-    def __init__(self, version: _Optional[int] = ..., size: _Optional[int] = ..., rank: _Optional[int] = ..., recover: _Optional[bool] = ...) -> None: ...
+    over: bool
+    def __init__(self, version: _Optional[int] = ..., size: _Optional[int] = ..., rank: _Optional[int] = ..., recover: _Optional[bool] = ..., over: _Optional[bool] = ...) -> None: ...
 
 class GoToWorld(_message.Message):
     __slots__ = ("version",)
@@ -258,12 +260,10 @@ class Welcome(_message.Message):
     def __init__(self, heartbeat_interval_s: _Optional[float] = ..., check_replicas: _Optional[bool] = ...) -> None: ...
 
 class DatasetDefined(_message.Message):
-    __slots__ = ("name", "finished")
+    __slots__ = ("name",)
     NAME_FIELD_NUMBER: _ClassVar[int]
-    FINISHED_FIELD_NUMBER: _ClassVar[int]
     name: str
-    finished: bool
-    def __init__(self, name: _Optional[str] = ..., finished: _Optional[bool] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
 
 class Leases(_message.Message):
     __slots__ = ("dataset", "state", "lease")
