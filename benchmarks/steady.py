@@ -27,7 +27,11 @@ def run_once(folder: Path, *, device: str, parameters: int, blocks: int, steps: 
     arguments = [str(SCRIPT), "--device", device, "--parameters", str(parameters), "--out", str(folder / "out.json")]
     arguments += ["--blocks", str(blocks), "--steps", str(steps)]
     workers = ["-m", "elastane", "run", "--name", "steady", "--workers", "2:2"] if device == "cpu" else []
-    env = {**os.environ, "ELASTANE_STATE_DIR": str(folder), "PYTHONPATH": os.pathsep.join([str(SCRIPT.parents[1]), *sys.path])}
+    env = {
+        **os.environ,
+        "ELASTANE_STATE_DIR": str(folder),
+        "PYTHONPATH": os.pathsep.join([str(SCRIPT.parents[1]), *sys.path]),
+    }
     done = subprocess.run([sys.executable, *workers, *arguments], env=env, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(done.stdout + done.stderr)

@@ -80,6 +80,21 @@ def test_all_samples_are_in_one_step_each(jobs: Jobs, global_batch: tuple[str, .
     assert done.committed() == every_sample_once(2003, 2)
 
 
+@pytest.mark.parametrize("after", [20, 21])
+def test_a_worker_that_quits_a_global_batch_leaves_the_rest_to_the_others(jobs: Jobs, after: int) -> None:
+    """One of the two numbers is in the middle of a global batch, of which each worker has two parts."""
+    data = ("--samples", "1600", "--epochs", "2", "--global-batch-size", "16", "--step-ms", "10")
+    done = train(jobs, "--case", "exactly-once", *data, "--quit-after", str(after))
+    assert_nothing_lost(done)
+    assert done.committed() == every_sample_once(1600, 2)
+    assert "seen 2.000000000 to 2.000000000" in done.stdout
+
+
+def test_statistics_of_a_batch_norm_may_differ_in_the_middle_of_a_step(jobs: Jobs) -> None:
+    done = train(jobs, "--case", "batch-norm", "--until", "3,2", fail_at_phase(rank=1, size=3, phase="finish"))
+    assert_nothing_lost(done)
+
+
 def test_what_only_one_worker_did_not_finish_it_gets_from_the_others(jobs: Jobs) -> None:
     half = fail_at_phase(rank=1, size=3, phase="summed", how="break")
     done = train(jobs, "--until", "3,3", half)

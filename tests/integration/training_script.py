@@ -126,6 +126,7 @@ def main() -> None:
     parser.add_argument("--losses", type=Path, help="append a line for each sample: its step, its number and its loss")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--backend", help="for tensors on GPUs: nccl, or gloo for two workers on one GPU")
+    parser.add_argument("--quit-after", type=int, help="the worker that is rank 1 then leaves after so many batches")
     parser.add_argument("--until", type=sizes, help="end after ten steps in worlds of these sizes, one after the other")
     add_training_faults(parser)
     options = parser.parse_args()
@@ -170,7 +171,7 @@ def main() -> None:
             else:
                 trainer.step(loss)
             time.sleep(options.step_ms / 1000)
-            if options.until and until.reached(trainer.place):
+            if (number == options.quit_after and job.rank == 1) or (options.until and until.reached(trainer.place)):
                 break
         print(f"steps {job.step}")
         if case == "exactly-once" and not job.draining:

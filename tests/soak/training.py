@@ -248,6 +248,8 @@ class Soak:
         output = self._output.read_text()
         done = Finished(code, output, "", read_events(self._event_file))
         assert code == 0, output[-3000:]
+        errors = [event["error"] for event in done.of("node_ended", reason="error")]
+        assert not errors, "\n".join(errors)
         worlds = done.of("world_settled")
         for event in worlds:
             assert len(set(event["checksums"].values())) <= 1, event

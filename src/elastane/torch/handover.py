@@ -21,7 +21,7 @@ from torch import Tensor
 from elastane.torch.buckets import GradientBuckets
 from elastane.torch.codec import NotPlain, bytes_of
 from elastane.torch.groups import Group, WorldBroken
-from elastane.torch.replica import TORN, Replica, Unit
+from elastane.torch.replica import TORN, Replica, Unit, fill
 
 T = TypeVar("T")
 
@@ -75,19 +75,23 @@ def send_state(group: Group, rank: int, replica: Replica, between: Callable[[], 
             between()
         first = index
         tag, units = _stable(replica, lambda first=first: _copies(replica, first))  # type: ignore[misc]
-        metas, payload = [unit.meta for unit in units], _payload(units)
+        payload = _payload(units)
         index += len(units)
-        send_frame(group, rank, {"kind": "units", "round": tag, "units": metas, "bytes": payload.numel()}, [payload])
+        metas = [unit.meta for unit in units]
+        send_frame(group, rank, {"kind": "units", "round": tag, "units": metas, "bytes": payload[0].numel()}, payload)
 
 
 def receive_units(group: Group, rank: int, meta: dict[str, Any], replica: Replica) -> list[int]:
     """Take the pieces of a frame; the answer is their numbers."""
-    payload = torch.empty(meta["bytes"], dtype=torch.uint8)
-    group.receive(payload, rank)
-    used = 0
     try:
-        for unit in meta["units"]:
-            used += replica.load_unit(unit, payload[used:])
+        if len(meta["units"]) == 1:
+            for target in replica.open_unit(meta["units"][0]):
+                _receive_into(group, rank, target)
+        else:
+            payload = torch.empty(meta["bytes"], dtype=torch.uint8)
+            group.receive(payload, rank)
+            targets = [target for unit in meta["units"] for target in replica.open_unit(unit)]
+            fill(targets, payload)
     except (NotPlain, KeyError, IndexError, RuntimeError) as error:
         raise WorldBroken(f"a piece of the state does not fit this worker's model: {error}") from error
     return [unit["index"] for unit in meta["units"]]
@@ -113,6 +117,8 @@ class Donor:
         self._replica = replica
         self._on_end = on_end
         self._entries: queue.SimpleQueue[Entry | None] = queue.SimpleQueue()
+        self._ends = threading.Lock()
+        self._ended = False
         self._thread = threading.Thread(target=self._run, name="elastane-donor", daemon=True)
         self.sends_gradients = replica.why_not_followable is None
 
@@ -121,7 +127,11 @@ class Donor:
         self._thread.start()
 
     def log(self, entry: Entry) -> None:
-        self._entries.put(entry)
+        with self._ends:
+            if not self._ended:
+                self._entries.put(entry)
+                return
+        entry.release()  # Nobody will send it: its buffers must not wait for that.
 
     def stop(self) -> None:
         self._entries.put(None)
@@ -138,6 +148,8 @@ class Donor:
             pass  # The newcomer is gone, or the world is: the master knows, and tells what comes next.
         finally:
             self._on_end(self)
+            with self._ends:
+                self._ended = True
             while not self._entries.empty():
                 if entry := self._entries.get():
                     entry.release()
@@ -251,8 +263,17 @@ def _copies(replica: Replica, first: int) -> list[Unit]:
     return units
 
 
-def _payload(units: Sequence[Unit]) -> Tensor:
-    """The bytes of these pieces in host memory."""
+def _receive_into(group: Group, rank: int, target: Tensor) -> None:
+    if target.is_cuda or not target.is_contiguous():
+        staged = torch.empty(target.shape, dtype=target.dtype)
+        group.receive(bytes_of(staged), rank)
+        target.copy_(staged)
+    else:
+        group.receive(bytes_of(target), rank)
+
+
+def _payload(units: Sequence[Unit]) -> list[Tensor]:
+    """The bytes of these pieces in host memory: of a single one, which is large, tensor by tensor; else in one."""
     tensors = [tensor for unit in units for tensor in unit.tensors]
     if any(tensor.is_cuda for tensor in tensors):
         # The copies were queued behind the training; on a stream of its own their way to the host is beside it.
@@ -260,4 +281,4 @@ def _payload(units: Sequence[Unit]) -> Tensor:
         with torch.cuda.stream(torch.cuda.Stream()):  # type: ignore[no-untyped-call]
             tensors = [tensor.cpu() for tensor in tensors]
     parts = [bytes_of(tensor) for tensor in tensors]
-    return parts[0] if len(parts) == 1 else torch.cat([*parts, torch.empty(0, dtype=torch.uint8)])
+    return parts if len(units) == 1 else [torch.cat(parts)]

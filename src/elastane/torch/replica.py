@@ -187,21 +187,20 @@ class Replica:
             (parameter.detach(), *(state[key] for key in keys)),
         )
 
-    def load_unit(self, meta: dict[str, Any], payload: Tensor) -> int:
-        """Take a piece of the state from bytes; the answer is how many it used. Raises NotPlain if they do not fit."""
+    def open_unit(self, meta: dict[str, Any]) -> list[Tensor]:
+        """Where the tensors of a piece of the state are to be put. Raises NotPlain."""
         index = meta["index"]
         if index == len(self.parameters):
-            return _fill(list(self.model.buffers()), payload)
+            return list(self.model.buffers())
         parameter = self.parameters[index]
         state = {key: from_plain(value) for key, value in meta["plain"].items()}
         for key, (dtype, shape, device) in zip(meta["keys"], meta["like"], strict=True):
             where = "cpu" if device == "cpu" else parameter.device
             state[key] = torch.empty(shape, dtype=dtype_of(dtype), device=where)
-        used = _fill([parameter.detach(), *(state[key] for key in meta["keys"])], payload)
         self.optimizer.state.pop(parameter, None)
         if state:
             self.optimizer.state[parameter].update(state)
-        return used
+        return [parameter.detach(), *(state[key] for key in meta["keys"])]
 
     def averaged_values(self) -> Tensor:
         """The averaged buffers as one vector in host memory."""
@@ -251,17 +250,12 @@ def _likeness(tensor: Tensor) -> tuple[str, list[int], str]:
     return str(tensor.dtype).removeprefix("torch."), list(tensor.shape), tensor.device.type
 
 
-def _fill(targets: Sequence[Tensor], payload: Tensor) -> int:
-    used = 0
-    for target in targets:
-        size = target.numel() * target.element_size()
-        if used + size > payload.numel():
-            raise NotPlain(f"{payload.numel()} bytes are too few for a piece of the state")
-        piece = payload[used : used + size]
-        if size:
-            if piece.storage_offset() % target.element_size():
-                piece = piece.clone()  # A view needs its own alignment.
-            with torch.no_grad():
-                target.copy_(piece.view(target.dtype).reshape(target.shape))
-        used += size
-    return used
+def fill(targets: Sequence[Tensor], payload: Tensor) -> None:
+    """Put bytes into tensors, one after the other. Raises NotPlain if they do not fit."""
+    sizes = [target.numel() * target.element_size() for target in targets]
+    if sum(sizes) != payload.numel():
+        raise NotPlain(f"{payload.numel()} bytes for tensors of {sum(sizes)}")
+    for target, piece in zip(targets, torch.split(payload, sizes), strict=True):
+        if target.numel():
+            # A copy, for a view of another type needs its own alignment.
+            target.copy_(piece.clone().view(target.dtype).reshape(target.shape))

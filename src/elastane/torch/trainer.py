@@ -9,7 +9,6 @@ of a round, the gradients are still there: the next world compares who finished 
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -30,10 +29,8 @@ from elastane.torch.worlds import Moved, Worlds
 from elastane.worker.link import Link
 from elastane.worker.lockstep import LockstepFeed, Round
 
-LEAVE_PATIENCE_S = 20.0
-"""How long a worker that leaves works on, when the others cannot form a world without it."""
-
 IDLE_S = 0.01
+SETTLE_PATIENCE_S = 10.0
 
 _log = logging.getLogger("elastane.torch")
 
@@ -69,6 +66,8 @@ class Trainer:
         self._feed: LockstepFeed | None = None
         self._round: Round | None = None
         self._held_by_all: tuple[Span, ...] = ()
+        self._takers: list[int] = []
+        """The ranks that the rest of the round is for; none: all."""
         self._samples = 0.0
         """How many samples the gradients are from."""
         self._unit = 1.0
@@ -76,7 +75,6 @@ class Trainer:
         self._in_hand = 0
         self._begun: tuple[Control, Work | None] | None = None
         self._broken: WorldBroken | None = None
-        self._leave_by: float | None = None
 
     # --- for the training script ---
 
@@ -185,23 +183,25 @@ class Trainer:
 
     def give_notice(self) -> None:
         """This worker will leave: it works on until the others have a world without it. Safe in a signal handler."""
-        if self._leave_by is None:
-            self._leave_by = time.monotonic() + LEAVE_PATIENCE_S
-            self._worlds.give_notice()
+        self._worlds.give_notice()
 
     def leave(self) -> None:
         """Let the others go on without this worker, and close."""
         try:
             if self._worlds.current is not None and not self.left:
-                self._drop_gradients()
+                if self._global_batch_size is None:
+                    self._drop_gradients()
+                self._feed = None
                 if self._round is not None and self._round.held:
-                    self._finish_round()
-                self._round = self._feed = None
+                    self._finish_round()  # Its part of a global batch counts, once the others have done the rest.
+                    if self._round is not None:
+                        self._held_by_all, self._takers = (), []  # Nobody is left to do the rest.
+                self._drop_round()
                 self.give_notice()
                 while self._stays():
                     if not self._finish_round():
                         self._worlds.wait_for_news(IDLE_S)  # Nobody trains: no need to hurry.
-            self._worlds.wait_settled(LEAVE_PATIENCE_S)
+            self._worlds.wait_settled(SETTLE_PATIENCE_S)
         finally:
             self.close()
 
@@ -220,7 +220,7 @@ class Trainer:
 
     def _stays(self) -> bool:
         """Whether this worker is to do (more of) its part."""
-        return not self.left and (self._leave_by is None or time.monotonic() < self._leave_by)
+        return not (self.left or self._worlds.overdue)
 
     def _weigh(self, samples: int | None) -> float:
         """Count the samples of one backward; the answer is how many they are."""
@@ -248,8 +248,8 @@ class Trainer:
             place = Place(0, 0, 1) if group is None else group.place
             unit = 1 if self._virtual is None else feed.batch_size
             self._round = Round(feed, self._position(feed), place, self._global_batch_size, unit)
-            if self._held_by_all:
-                self._round.replan(place, self._held_by_all)
+            if self._held_by_all or self._takers:
+                self._round.replan(place, self._held_by_all, self._takers)
         return self._round
 
     def _is_over(self, feed: LockstepFeed) -> bool:
@@ -295,20 +295,27 @@ class Trainer:
                 if self._begun is None:
                     self._begin(overlap=False)
                 summed = self._wait_for_sums(group)
+                self._begun = None
+                if not self._is_complete(summed):
+                    self._hold_together(group)
+                    if self._round is not None and self._round.pieces_left:
+                        return True
+                    continue
             except WorldBroken:
                 self._begun = None
+                self._buckets.abandon()
                 if self._recover() or (self._round is not None and self._round.pieces_left):
-                    return True
-                continue
-            self._begun = None
-            if self._round is not None and not self._round.is_complete(summed.taken):
-                self._hold_together(group)
-                if self._round.pieces_left:
                     return True
                 continue
             self._advance(group, summed)
             return summed.samples > 0
         return False
+
+    def _is_complete(self, summed: Control) -> bool:
+        """Whether all that the round must have was taken. Who takes nothing must know it as the others do."""
+        if self._round is None and (feed := self._feeds.get(summed.mark)) is not None:
+            self._open_round(feed)
+        return self._round is None or self._round.is_complete(summed.taken)
 
     def _wait_for_sums(self, group: Group | None) -> Control:
         """What all workers did in this round, with the sums of their gradients in the buckets. Raises WorldBroken."""
@@ -320,13 +327,9 @@ class Trainer:
             self._sum_parts(group, control)
             return control
         control, work = self._begun
-        try:
-            if work is None or self._broken is not None:
-                raise self._broken or WorldBroken("not begun")
-            group.finish(work)
-        except WorldBroken:
-            self._buckets.abandon()
-            raise
+        if work is None or self._broken is not None:
+            raise self._broken or WorldBroken("not begun")
+        group.finish(work)
         control.check()
         if self._virtual is not None:
             self._sum_parts(group, control)
@@ -371,6 +374,7 @@ class Trainer:
                 donor.log(self._entry(donor, summed, options, scale, passed=passed))
         self._round = None
         self._held_by_all = ()
+        self._takers = []
         if feed is not None and (group is None or group.place.rank == 0):
             self._link.report(feed.name, self._position(feed), replica.steps)
         if passed:
@@ -435,14 +439,14 @@ class Trainer:
         moved = self._worlds.wait()
         if moved is None:
             return True
-        entered_anew = not moved.sync
-        self._settle_or_recover(moved)
-        if entered_anew:
-            self._drop_round()
+        entered_anew = self._settle_or_recover(moved)
         return entered_anew or self._replica.rounds != before
 
-    def _settle_or_recover(self, moved: Moved) -> None:
-        """Be a member of the world that this worker has moved to, or of the one after it if it breaks at once."""
+    def _settle_or_recover(self, moved: Moved) -> bool:
+        """Be a member of the world that this worker has moved to, or of the one after it if it breaks at once.
+
+        True if it is one with the state of the others, and what it had begun before is void.
+        """
         while True:
             try:
                 if moved.sync:
@@ -452,19 +456,25 @@ class Trainer:
                 self._worlds.broken()
                 again = self._worlds.wait()
                 if again is None:
-                    return
+                    return True
                 moved = again
+        if not moved.sync:
+            self._drop_round()
         if moved.over and self._replica.rounds == 0:
             self._worlds.stay_out()
         self._buckets.watch(on=moved.group.place.size > 1)
         # Who must compare may come from the middle of a round, with statistics that are not averaged yet.
         checksum = self._replica.checksum(between_rounds=not moved.sync) if self._link.check_replicas else ""
         self._link.world_moved(moved.group.place.version, self._replica.rounds, checksum)
+        if moved.group.place.rank == 0:
+            # Whoever had this rank may be gone, and the last that it finished with it.
+            for name, position in self._replica.positions.items():
+                self._link.report(name, position, self._replica.steps)
+        return not moved.sync
 
     def _compare(self, group: Group) -> None:
         """Bring all members to the state of those who are furthest, and agree on who holds which samples."""
-        held = [] if self._round is None else [list(span) for span in self._round.held]
-        everyone = group.exchange({"rounds": self._replica.rounds, "held": held})
+        everyone = group.exchange(self._word())
         furthest = max(one["rounds"] for one in everyone)
         if furthest == TORN:
             raise StateLost(
@@ -482,18 +492,27 @@ class Trainer:
             elif mine == rank:
                 receive_state(group, source, self._replica)
                 self._drop_round()
-        self._agree(group, [one["held"] for rank, one in enumerate(everyone) if rank in sources])
+        self._agree(group, everyone, sources)
 
     def _hold_together(self, group: Group | None) -> None:
         """Not all samples of the global batch were taken: agree on who holds which, and hand out the rest."""
         if group is None or self._round is None:
             return
-        self._agree(group, group.exchange([list(span) for span in self._round.held]))
+        everyone = group.exchange(self._word())
+        self._agree(group, everyone, range(len(everyone)))
+        if self._feed is None and not self._round.held:
+            self._round = None  # It is the others' alone.
 
-    def _agree(self, group: Group, held: Sequence[Sequence[Sequence[int]]]) -> None:
-        self._held_by_all = merged((start, end) for spans in held for start, end in spans)
+    def _word(self) -> dict[str, Any]:
+        """What the others must know of this worker to go on with a round together."""
+        held = [] if self._round is None else [list(span) for span in self._round.held]
+        return {"rounds": self._replica.rounds, "held": held, "takes": self._feed is not None}
+
+    def _agree(self, group: Group, everyone: Sequence[dict[str, Any]], sources: Sequence[int]) -> None:
+        self._held_by_all = merged((start, end) for rank in sources for start, end in everyone[rank]["held"])
+        self._takers = [rank for rank, one in enumerate(everyone) if one["takes"]]
         if self._round is not None:
-            self._round.replan(group.place, self._held_by_all)
+            self._round.replan(group.place, self._held_by_all, self._takers)
 
     def _drop_round(self) -> None:
         self._drop_gradients()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -19,6 +20,11 @@ from elastane.torch.groups import Group, WorldBroken, build
 from elastane.torch.handover import Donor, Entry, Follower
 from elastane.torch.replica import Replica
 from elastane.worker.link import WorldLink
+
+LEAVE_PATIENCE_S = 20.0
+"""How long a worker that leaves works on, when the others cannot form a world without it."""
+
+LOOK_UP_S = 0.5
 
 _log = logging.getLogger("elastane.torch")
 
@@ -70,7 +76,7 @@ class Worlds:
         """Worlds that this worker has left; others may still wait for what it sent in them."""
         self._leave_version = 0
         self._settled_version = 0
-        self._leaving = False
+        self._leave_by: float | None = None
         self._waits = False
         self._outside = False
         """Whether the others have gone on without this worker: it is a newcomer again."""
@@ -88,7 +94,7 @@ class Worlds:
                 self.current.abort()
                 self._outside = True
             self._changed.notify_all()
-        if self._leaving:
+        if self._leave_by is not None:
             self._link.give_notice()
 
     def next_world(self, place: Place, *, recover: bool, over: bool) -> None:
@@ -114,7 +120,7 @@ class Worlds:
             self._settled_version = version
             while self._retired:
                 self._retired.pop().abort()
-            if self._leave_version == version and self._leaving:
+            if self._leave_version == version and self._leave_by is not None:
                 # The others have moved, or all leave: nobody waits for this worker any more.
                 self._leave()
             self._changed.notify_all()
@@ -155,7 +161,9 @@ class Worlds:
             self._waits = True
             self._say_ready()
             self._changed.notify_all()
-            self._changed.wait_for(lambda: self._may_stop_waiting(give_up))
+            while not self._changed.wait_for(lambda: self._may_stop_waiting(give_up), LOOK_UP_S):
+                if self.overdue:
+                    self.left = True  # There will be no world in which this worker could say goodbye.
             self._waits = False
             if self.left or not (self._failure or self._can_enter()):
                 return None
@@ -172,8 +180,14 @@ class Worlds:
 
     def give_notice(self) -> None:
         """This worker will leave. Safe in a signal handler."""
-        self._leaving = True
-        self._link.give_notice()
+        if self._leave_by is None:
+            self._leave_by = time.monotonic() + LEAVE_PATIENCE_S
+            self._link.give_notice()
+
+    @property
+    def overdue(self) -> bool:
+        """Whether this worker has waited long enough for the others to do without it."""
+        return self._leave_by is not None and time.monotonic() > self._leave_by
 
     def wait_for_news(self, timeout_s: float) -> None:
         """Wait until something may have changed, but not long."""

@@ -123,8 +123,11 @@ class Round:
         self._unit = unit
         self.replan(place, ())
 
-    def replan(self, place: Place, held_by_all: Sequence[Span]) -> None:
-        """Begin to hand out what nobody holds, among the members of this world."""
+    def replan(self, place: Place, held_by_all: Sequence[Span], takers: Sequence[int] = ()) -> None:
+        """Begin to hand out what nobody holds, among the members of this world; of a round of fixed size the `takers`.
+
+        A member that has left the loop takes nothing, and what fell to it would never be done.
+        """
         self._place = place
         self._taken = 0
         self._rest = without(self._position, held_by_all)
@@ -132,7 +135,9 @@ class Round:
         if self._batch is not None:
             self._whole, self._after = self._draw(self._position, self._batch)
             self._missing = subtract(self._whole, held_by_all)
-            self._draws = [split(self._missing, place.size, self._unit)]
+            ranks = sorted(takers) or range(place.size)
+            parts = dict(zip(ranks, split(self._missing, len(ranks), self._unit), strict=True))
+            self._draws = [tuple(parts.get(rank, ()) for rank in range(place.size))]
 
     @property
     def parts(self) -> int:

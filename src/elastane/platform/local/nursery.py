@@ -38,6 +38,7 @@ GO = b"go"
 _MAX_ORDER_BYTES = 128 * 1024
 _IMPORTS = (
     "torch",
+    "torch._dynamo",  # which the first optimizer imports
     "elastane.job",
     "elastane.worker.attendant",
     "elastane.torch.collate",
