@@ -18,7 +18,7 @@ $(VENV)/.ready: requirements-dev.lock pyproject.toml
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $@
 
-demo: setup  ## Run a job, kill and drain workers in the middle, and show what happened.
+demo: setup  ## Train while a worker joins, one is drained and one is killed, and show what it cost.
 	$(BIN)/python examples/demo.py
 
 test: setup  ## Run all tests, with coverage.
@@ -33,8 +33,9 @@ lint: setup  ## Check style, types, layers, generated files and docs.
 	for file in $$(cd build/protos && find . -type f); do cmp build/protos/$$file src/$$file; done
 	$(MAKE) --no-print-directory docs
 
-soak: setup  ## Torment jobs for five minutes, and check each.
+soak: setup  ## Torment jobs for ten minutes, and check each.
 	$(BIN)/python -m tests.soak.chaos
+	$(BIN)/python -m tests.soak.training
 
 docs: setup  ## Build the documentation into docs/_build.
 	$(BIN)/sphinx-build -q -W -b html docs docs/_build
@@ -43,6 +44,9 @@ bench: setup  ## Measure; see benchmarks/.
 	$(BIN)/python -m benchmarks.tasks
 	$(BIN)/python -m benchmarks.detection
 	$(BIN)/python -m benchmarks.rendezvous
+	$(BIN)/python -m benchmarks.start
+	$(BIN)/python -m benchmarks.steady
+	$(BIN)/python -m benchmarks.membership --peers torchft
 
 protos: setup  ## Generate the messages from the .proto files.
 	mkdir -p $(or $(OUT),src)

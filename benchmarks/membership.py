@@ -40,6 +40,8 @@ from benchmarks.report import Row, parser
 EVENTS = {"join": (2, 3), "drain": (3, 2), "crash": (3, 2)}
 SETUP_TIMEOUT_S = 180.0
 EVENT_TIMEOUT_S = 90.0
+UNDISTURBED_S = 5.0
+"""How long each system trains before the event: what it does in the background when it starts is done by then."""
 POLL_S = 0.02
 
 Make = Callable[[Family, Path, int], System]
@@ -138,7 +140,10 @@ def measure(candidate: Candidate, event: str, parameters: int, steps_before: int
 
 def _ready(workers: Workers, size: int, steps: int) -> bool:
     found = workers.read().values()
-    return len(found) == size and all(worker.last_in(size) >= steps + WARM_UP for worker in found)
+    return len(found) == size and all(
+        worker.last_in(size) >= steps + WARM_UP and worker.finished[-1].time > worker.finished[0].time + UNDISTURBED_S
+        for worker in found
+    )
 
 
 def _wait(family: Family, timeout_s: float, condition: Callable[[], bool]) -> bool:

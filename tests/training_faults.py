@@ -116,7 +116,7 @@ class _Trap:
             return
         if self._first_step is None:
             self._first_step = self._trainer.steps
-        at_the_start = self._fault.phase == "compare" and not self._trainer.steps
+        at_the_start = self._fault.phase in ("compare", "snapshot") and not self._trainer.steps
         due = self._trainer.steps >= self._first_step + self._fault.step and not at_the_start
         if not due or not self._first():
             return

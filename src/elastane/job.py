@@ -191,11 +191,11 @@ class Job:
         number = self._calls
         self._calls += 1
         size = len(dataset) if indices is None and isinstance(dataset, Sized) else None
-        samples = size if indices is None else len(indices)
+        default_size = _shard_size(size if indices is None else len(indices), batch_size)
         spec = DatasetSpec(
             name=DatasetName(name or f"batches-{number}"),
             # In lockstep all workers must cut alike, so this is what they are compared by.
-            shard_size=batch_size if self._trainer else shard_size or _shard_size(samples, batch_size),
+            shard_size=batch_size if self._trainer else default_size if shard_size is None else shard_size,
             size=size,
             indices=None if indices is None else tuple(int(index) for index in indices),
             epochs=epochs,
@@ -253,6 +253,8 @@ class Job:
             if self._trainer is not None:
                 self._trainer.leave() if ending.done else self._trainer.close()
             self._link.close(preempted=self.draining)
+            if self._trainer is not None:
+                self._trainer.join_threads()
         finally:
             atexit.unregister(self._close_at_exit)
             self._restore_sigterm()

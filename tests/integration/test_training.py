@@ -107,7 +107,7 @@ def test_what_only_one_worker_did_not_finish_it_gets_from_the_others(jobs: Jobs)
 def test_the_donor_dies(jobs: Jobs, phase: str) -> None:
     join = fail_at_phase(rank=0, size=2, phase="step", how="command=scale JOB --workers 3")
     kill = fail_at_phase(rank=0, size=3 if phase == "moved" else 2, step=0, phase=phase)
-    done = train(jobs, "--until", "2,2", join, kill, workers="2:3")
+    done = train(jobs, "--until", "2,2", join, kill, workers="2")
     assert_nothing_lost(done)
     assert done.of("node_ended", reason="killed")
 

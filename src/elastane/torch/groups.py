@@ -12,6 +12,7 @@ import os
 import socket
 import threading
 from collections.abc import Sequence
+from concurrent.futures import CancelledError
 from datetime import timedelta
 from typing import Any
 
@@ -173,7 +174,7 @@ def build(link: WorldLink, place: Place, device: torch.device, backend: str) -> 
         gloo.set_timeout(COLLECTIVE_TIMEOUT)
         device_group = _nccl(store, place) if device.type == "cuda" and backend == "nccl" else None
         peers = [tuple(json.loads(store.get(f"at/{rank}"))) for rank in range(place.size)]
-    except (RuntimeError, TimeoutError, ElastaneError) as error:
+    except (RuntimeError, TimeoutError, CancelledError, ElastaneError) as error:
         raise WorldBroken(str(error)) from error
     return Group(place, gloo, _connections(address, set(peers)), device_group)
 

@@ -82,7 +82,7 @@ class Replica:
     def why_not_followable(self) -> str | None:
         """Why this replica cannot catch up from a log of gradients; None if it can."""
         kind = type(self.optimizer)
-        if not kind.__module__.startswith("torch.optim.") or kind.__qualname__ not in _FOLLOWABLE:
+        if not f"{kind.__module__}.".startswith("torch.optim.") or kind.__qualname__ not in _FOLLOWABLE:
             name = f"{kind.__module__}.{kind.__qualname__}"
             return f"{name} may update a parameter from more than its own gradients and state"
         return None

@@ -209,6 +209,10 @@ class Trainer:
         """Be gone at once; the others notice."""
         self._worlds.close()
 
+    def join_threads(self) -> None:
+        """After the link is closed too: let nothing run on when Python ends."""
+        self._worlds.join_threads()
+
     # --- a round ---
 
     def _must_be_in_the_world(self) -> None:

@@ -25,6 +25,7 @@ LEAVE_PATIENCE_S = 20.0
 """How long a worker that leaves works on, when the others cannot form a world without it."""
 
 LOOK_UP_S = 0.5
+THREADS_END_S = 2.0
 
 _log = logging.getLogger("elastane.torch")
 
@@ -72,6 +73,7 @@ class Worlds:
         self._backend = backend
         self._changed = threading.Condition()
         self._coming: _Coming | None = None
+        self._builders: list[threading.Thread] = []
         self._retired: list[Group] = []
         """Worlds that this worker has left; others may still wait for what it sent in them."""
         self._leave_version = 0
@@ -105,7 +107,9 @@ class Worlds:
             if recover and self.current is not None:
                 self.current.abort()
             self._changed.notify_all()
-        threading.Thread(target=self._prepare, args=(coming,), name="elastane-world", daemon=True).start()
+        builder = threading.Thread(target=self._prepare, args=(coming,), name="elastane-world", daemon=True)
+        self._builders = [*(thread for thread in self._builders if thread.is_alive()), builder]
+        builder.start()
 
     def go(self, version: int) -> None:
         with self._changed:
@@ -211,6 +215,11 @@ class Worlds:
             for group in (*self._retired, self.current):
                 if group is not None:
                     group.abort()
+
+    def join_threads(self) -> None:
+        """After all is closed: gloo must not call Python any more when Python ends."""
+        for thread in self._builders:
+            thread.join(THREADS_END_S)
 
     @property
     def followers(self) -> list[Donor]:

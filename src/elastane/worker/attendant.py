@@ -184,6 +184,8 @@ class Attendant:
         except Exception:  # noqa: BLE001  # the stream is gone; why has been said elsewhere
             _log.warning("the master at %s did not hear this worker's goodbye", self._address)
         self._thread.join(GOODBYE_TIMEOUT_S)
+        for answer in self._wanted.values():
+            answer.cancel()  # A thread that builds a world may wait for it.
 
     def _on_loop(self, work: Callable[[], None]) -> bool:
         """Have the other thread do something; False if it has ended."""
