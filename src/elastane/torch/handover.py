@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from elastane.model.errors import StateLost
 from elastane.torch.buckets import GradientBuckets
 from elastane.torch.codec import NotPlain, bytes_of
 from elastane.torch.groups import Group, WorldBroken
@@ -108,6 +109,27 @@ def receive_state(group: Group, rank: int, replica: Replica) -> None:
         replica.load_small(small)
 
 
+def bring_level(group: Group, replica: Replica, rounds: Sequence[int]) -> list[int]:
+    """Give all members the state of those who are furthest; the answer is who these are.
+
+    `rounds` says how many each rank has finished. Raises StateLost if nobody has a whole state, and WorldBroken.
+    """
+    furthest = max(rounds)
+    if furthest == TORN:
+        raise StateLost("trainer: every worker that had the training state is gone; this one had only a part of it")
+    sources = [rank for rank, finished in enumerate(rounds) if finished == furthest]
+    if furthest == 0:
+        sources = sources[:1]  # Nothing was done yet, and models may have begun differently.
+    behind = [rank for rank in range(len(rounds)) if rank not in sources]
+    for number, rank in enumerate(behind):
+        source = sources[number % len(sources)]
+        if group.place.rank == source:
+            send_state(group, rank, replica)
+        elif group.place.rank == rank:
+            receive_state(group, source, replica)
+    return sources
+
+
 class Donor:
     """Sends the state to one newcomer, and then the log, in a thread of its own."""
 
@@ -125,6 +147,20 @@ class Donor:
     def start(self) -> None:
         """From now on every finished round is to be logged."""
         self._thread.start()
+
+    def log_round(self, gradients: GradientBuckets | None, scale: float | None, options: Any, *, passed: bool) -> None:
+        """Log a round that is finished: the sums of its gradients, if it had any, and what they were applied with."""
+        meta: dict[str, Any] = {"kind": "entry", "followed": self.sends_gradients, "passed": passed}
+        if not self.sends_gradients:
+            self.log(Entry(meta, (), lambda: None))
+            return
+        small = self._replica.small()
+        meta |= {"gradients": gradients is not None, "scale": scale, "options": options, "small": small}
+        averaged = self._replica.averaged_values()
+        if gradients is None:
+            self.log(Entry(meta, (averaged,), lambda: None))
+        else:
+            self.log(Entry(meta, (*gradients.flats, averaged), gradients.hold()))
 
     def log(self, entry: Entry) -> None:
         with self._ends:

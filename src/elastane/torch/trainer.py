@@ -8,7 +8,6 @@ of a round, the gradients are still there: the next world compares who finished 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,13 +16,13 @@ from torch import Tensor, nn, optim
 from torch.distributed import Work
 
 from elastane.core.lockstep import Position, Span, count, merged
-from elastane.model.errors import InvalidInput, StateLost
+from elastane.model.errors import InvalidInput
 from elastane.model.world import Place
 from elastane.torch.buckets import GradientBuckets
 from elastane.torch.control import Control
 from elastane.torch.groups import Group, WorldBroken
-from elastane.torch.handover import Donor, Entry, receive_state, send_state
-from elastane.torch.replica import TORN, Replica
+from elastane.torch.handover import bring_level
+from elastane.torch.replica import Replica
 from elastane.torch.virtual_ranks import VirtualRanks
 from elastane.torch.worlds import Moved, Worlds
 from elastane.worker.link import Link
@@ -31,8 +30,6 @@ from elastane.worker.lockstep import LockstepFeed, Round
 
 IDLE_S = 0.01
 SETTLE_PATIENCE_S = 10.0
-
-_log = logging.getLogger("elastane.torch")
 
 
 class Trainer:
@@ -75,8 +72,6 @@ class Trainer:
         self._in_hand = 0
         self._begun: tuple[Control, Work | None] | None = None
         self._broken: WorldBroken | None = None
-
-    # --- for the training script ---
 
     @property
     def steps(self) -> int:
@@ -256,6 +251,10 @@ class Trainer:
                 self._round.replan(place, self._held_by_all, self._takers)
         return self._round
 
+    @property
+    def _taken(self) -> int:
+        return 0 if self._round is None else self._round.taken
+
     def _is_over(self, feed: LockstepFeed) -> bool:
         """Whether the job is done with this data set, because it is finished or because all have left its loop."""
         return feed.name in self._replica.over or feed.is_finished(self._position(feed))
@@ -268,14 +267,13 @@ class Trainer:
         group = self._worlds.current
         if group is None or group.place.size == 1:
             return
-        taken = 0 if self._round is None else self._round.taken
         feed = self._feed if self._round is None else self._round.feed
         control = Control.of(
             group.place,
             samples=self._samples,
             votes=self._worlds.votes,
             mark=0 if feed is None else feed.mark,
-            taken=taken,
+            taken=self._taken,
             held=0 if self._round is None else count(self._round.held),
             averaged=self._replica.averaged_values(),
         )
@@ -326,8 +324,7 @@ class Trainer:
         if group is not None:
             group.check()
         if group is None or self._begun is None:
-            taken = 0 if self._round is None else self._round.taken
-            control = Control.alone(samples=self._samples, votes=self._worlds.votes, taken=taken)
+            control = Control.alone(samples=self._samples, votes=self._worlds.votes, taken=self._taken)
             self._sum_parts(group, control)
             return control
         control, work = self._begun
@@ -374,8 +371,9 @@ class Trainer:
             feed = self._advance_position(summed)
             replica.rounds += 1
             self._samples = 0.0
+            gradients = self._buckets if summed.samples else None
             for donor in donors:
-                donor.log(self._entry(donor, summed, options, scale, passed=passed))
+                donor.log_round(gradients, scale, options, passed=passed)
         self._round = None
         self._held_by_all = ()
         self._takers = []
@@ -416,23 +414,9 @@ class Trainer:
         feed = self._feeds.get(summed.mark) if self._round is None else self._round.feed
         if feed is None:
             raise InvalidInput("trainer: other workers are in a loop over a data set that this one has not reached")
-        if self._round is None:
-            self._open_round(feed)
-        if self._round is not None:
-            self._replica.positions[feed.name] = self._round.position_after(summed.taken)
+        self._replica.positions[feed.name] = self._open_round(feed).position_after(summed.taken)
         self._replica.is_in(feed.name)
         return feed
-
-    def _entry(self, donor: Donor, summed: Control, options: Any, scale: float | None, *, passed: bool) -> Entry:
-        meta: dict[str, Any] = {"kind": "entry", "followed": donor.sends_gradients, "passed": passed}
-        if not donor.sends_gradients:
-            return Entry(meta, (), lambda: None)
-        gradients = summed.samples > 0
-        meta |= {"gradients": gradients, "scale": scale, "options": options, "small": self._replica.small()}
-        averaged = self._replica.averaged_values()
-        if not gradients:
-            return Entry(meta, (averaged,), lambda: None)
-        return Entry(meta, (*self._buckets.flats, averaged), self._buckets.hold())
 
     # --- worlds ---
 
@@ -479,24 +463,10 @@ class Trainer:
     def _compare(self, group: Group) -> None:
         """Bring all members to the state of those who are furthest, and agree on who holds which samples."""
         everyone = group.exchange(self._word())
-        furthest = max(one["rounds"] for one in everyone)
-        if furthest == TORN:
-            raise StateLost(
-                "trainer: every worker that had the training state is gone, and this one had only a part of it"
-            )
-        sources = [rank for rank, one in enumerate(everyone) if one["rounds"] == furthest]
-        if furthest == 0:
-            sources = sources[:1]  # Nothing was done yet, and models may have begun differently.
-        behind = [rank for rank in range(len(everyone)) if rank not in sources]
-        mine = group.place.rank
-        for number, rank in enumerate(behind):
-            source = sources[number % len(sources)]
-            if mine == source:
-                send_state(group, rank, self._replica)
-            elif mine == rank:
-                receive_state(group, source, self._replica)
-                self._drop_round()
-        self._agree(group, everyone, sources)
+        furthest = bring_level(group, self._replica, [one["rounds"] for one in everyone])
+        if group.place.rank not in furthest:
+            self._drop_round()
+        self._agree(group, everyone, furthest)
 
     def _hold_together(self, group: Group | None) -> None:
         """Not all samples of the global batch were taken: agree on who holds which, and hand out the rest."""

@@ -17,9 +17,10 @@ from elastane.model.world import Place
 from elastane.torch import node_check
 from elastane.torch.buckets import GradientBuckets
 from elastane.torch.groups import Group, WorldBroken, build
-from elastane.torch.handover import Donor, Entry, Follower
+from elastane.torch.handover import Donor, Follower
 from elastane.torch.replica import Replica
 from elastane.worker.link import WorldLink
+from elastane.worker.priority import take_full_share
 
 LEAVE_PATIENCE_S = 20.0
 """How long a worker that leaves works on, when the others cannot form a world without it."""
@@ -227,10 +228,6 @@ class Worlds:
         coming = self._coming
         return [] if coming is None else list(coming.donors)
 
-    def log(self, make_entry: Callable[[Donor], Entry]) -> None:
-        for donor in self.followers:
-            donor.log(make_entry(donor))
-
     # --- inside ---
 
     def _leave(self) -> None:
@@ -266,6 +263,7 @@ class Worlds:
             self._retired.append(self.current)
         self.current = coming.group
         self._outside = False
+        take_full_share()
         return Moved(coming.group, coming.sync, coming.over)
 
     def _drop_coming(self) -> None:
