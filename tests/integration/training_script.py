@@ -43,17 +43,17 @@ class Counter(nn.Module):
 
 
 class Net(nn.Module):
-    def __init__(self, case: str) -> None:
+    def __init__(self, cases: list[str]) -> None:
         super().__init__()
         self.first = nn.Linear(FEATURES, 16)
-        self.norm = nn.BatchNorm1d(16) if case == "batch-norm" else nn.Identity()
+        self.norm = nn.BatchNorm1d(16) if "batch-norm" in cases else nn.Identity()
         self.middle = nn.Linear(16, 16)
         self.tied = nn.Linear(16, 16)
-        if case == "tied":
+        if "tied" in cases:
             self.tied.weight = self.middle.weight
         self.unused = nn.Linear(4, 4)
         self.last = nn.Linear(16, 1)
-        if case == "frozen":
+        if "frozen" in cases:
             self.first.requires_grad_(False)
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
@@ -63,8 +63,8 @@ class Net(nn.Module):
         return answer
 
 
-def optimizer_of(case: str, parameters: Any) -> torch.optim.Optimizer:
-    match case:
+def optimizer_of(name: str, parameters: Any) -> torch.optim.Optimizer:
+    match name:
         case "sgd-momentum":
             return torch.optim.SGD(parameters, lr=0.01, momentum=0.9, weight_decay=0.01)
         case "adam":
@@ -115,7 +115,7 @@ def sizes(text: str) -> list[int]:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--case", default="adamw")
+    parser.add_argument("--case", default="adamw", help="an optimizer, and what else is to be special, by commas")
     parser.add_argument("--samples", type=int, default=1_000_000)
     parser.add_argument("--epochs", type=int, default=1)
     parser.add_argument("--batch-size", type=int, default=4)
@@ -132,22 +132,22 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0 if options.losses else os.getpid())
-    case = options.case
+    cases = options.case.split(",")
     dtype = torch.float64 if options.double else torch.float32
-    model = Net(case).to(options.device, dtype)
+    model = Net(cases).to(options.device, dtype)
     counter = Counter(options.samples).to(options.device)
-    optimizer = optimizer_of(case, model.parameters())
+    optimizer = optimizer_of(cases[0], model.parameters())
     counting = {"params": [counter.seen], "lr": 1.0, "weight_decay": 0.0}
-    if case in ("exactly-once", "counted"):
+    if "exactly-once" in cases:
         optimizer = torch.optim.SGD([{"params": list(model.parameters()), "lr": 0.01}, counting])
-    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 50) if case == "scheduler" else None
-    scaler = torch.amp.GradScaler("cpu", init_scale=64.0, growth_interval=5) if case == "scaler" else None
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 50) if "scheduler" in cases else None
+    scaler = torch.amp.GradScaler("cpu", init_scale=64.0, growth_interval=5) if "scaler" in cases else None
     with elastane.join() as job:
         trainer = job.trainer(
             nn.ModuleList([model, counter]),
             optimizer,
             scheduler,
-            clip_grad_norm=0.5 if case == "clipping" else None,
+            clip_grad_norm=0.5 if "clipping" in cases else None,
             global_batch_size=options.global_batch_size,
             grad_scaler=scaler,
             deterministic=options.deterministic,
@@ -163,10 +163,10 @@ def main() -> None:
             loss = losses.mean()
             if options.losses is not None:
                 write_losses(options.losses, job.step, indices.tolist(), losses.tolist())
-            if case in ("exactly-once", "counted"):
+            if "exactly-once" in cases:
                 # One sample's share of the step: its gradient times the samples of the step is 1, whoever took it.
                 loss = loss - counter.seen[indices].mean()
-            if case == "accumulation" and number % 3:
+            if "accumulation" in cases and number % 3:
                 trainer.backward(loss)
             else:
                 trainer.step(loss)
@@ -174,7 +174,7 @@ def main() -> None:
             if (number == options.quit_after and job.rank == 1) or (options.until and until.reached(trainer.place)):
                 break
         print(f"steps {job.step}")
-        if case == "exactly-once" and not job.draining:
+        if "exactly-once" in cases and not job.draining:
             seen = counter.seen.detach() * options.global_batch_size
             print(f"seen {seen.min().item():.9f} to {seen.max().item():.9f}")
 
