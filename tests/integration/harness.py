@@ -12,6 +12,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import psutil
+
+from elastane.platform.local.registry import STATE_ENV
+
 ROOT = Path(__file__).parents[2]
 SCRIPT = str(Path(__file__).with_name("counting_script.py"))
 TIMEOUT_S = 90
@@ -83,6 +87,18 @@ class Jobs:
         events = self.folder / f"{name}-events.jsonl"
         done = self.command("run", "--name", name, "--events", str(events), *options, script, *script_arguments)
         return Finished(done.returncode, done.stdout, done.stderr, read_events(events))
+
+
+def left_behind(state_folder: Path) -> list[psutil.Process]:
+    """Processes of the jobs of a state folder that do not end by themselves, but for this one."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get(STATE_ENV) == str(state_folder) and process.pid != os.getpid():
+                found.append(process)
+        except psutil.Error:
+            continue
+    return psutil.wait_procs(found, timeout=5)[1]
 
 
 def read_events(path: Path) -> list[dict[str, Any]]:

@@ -20,9 +20,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-import psutil
-
-from tests.integration.harness import ROOT, every_sample_once, read_events
+from tests.integration.harness import ROOT, every_sample_once, left_behind, read_events
 
 SAMPLES = 60_000
 EPOCHS = 2
@@ -63,7 +61,7 @@ class Chaos:
             for position in range(event["start"], event["end"])
         )
         assert committed == every_sample_once(SAMPLES, EPOCHS), "not every sample was committed exactly once"
-        assert not self._left_behind(), "processes were left behind"
+        assert not left_behind(self._folder), "processes were left behind"
 
     def _act(self) -> None:
         action = self._rng.choice(["kill", "kill", "preempt", "stop", "drain", "scale", "scale"])
@@ -94,16 +92,6 @@ class Chaos:
         return subprocess.run(
             [sys.executable, "-m", "elastane", *words], env=self._env, capture_output=True, text=True, check=False
         )
-
-    def _left_behind(self) -> list[psutil.Process]:
-        left = []
-        for process in psutil.process_iter():
-            try:
-                if process.environ().get("ELASTANE_STATE_DIR") == str(self._folder):
-                    left.append(process)
-            except psutil.Error:
-                continue
-        return psutil.wait_procs(left, timeout=5)[1]
 
 
 def main() -> None:

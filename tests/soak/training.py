@@ -24,13 +24,11 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-import psutil
-
 from elastane.cli.client import ControlClient
 from elastane.model.errors import ElastaneError, MasterUnreachable
 from elastane.platform.local.registry import STATE_ENV, JobFolder
 from elastane.rpc.protos import control_pb2 as pb
-from tests.integration.harness import ROOT, Finished, every_sample_once, read_events
+from tests.integration.harness import ROOT, Finished, every_sample_once, left_behind, read_events
 
 SCRIPT = ROOT / "tests" / "soak" / "counted_training.py"
 MOST_WORKERS = 4
@@ -262,7 +260,7 @@ class Soak:
         assert not any(wrong for wrong, _ in counts), counts
         steps = min(steps for _, steps in counts)
         assert steps >= LEAST_STEPS, f"only {steps} steps"
-        left = self._left_behind()
+        left = left_behind(self._folder)
         assert not left, f"left behind: {left}"
         sizes = Counter(len(event["members"]) for event in worlds)
         recovered = sum(event["recover"] for event in done.of("world_next"))
@@ -270,16 +268,6 @@ class Soak:
             f"{steps} steps of {len(wanted)} samples, each in one, in {len(worlds)} worlds of sizes {dict(sizes)}, "
             f"{recovered} after a loss, {len(done.of('node_lost'))} workers given up"
         )
-
-    def _left_behind(self) -> list[psutil.Process]:
-        left = []
-        for process in psutil.process_iter():
-            try:
-                if process.environ().get(STATE_ENV) == str(self._folder) and process.pid != os.getpid():
-                    left.append(process)
-            except psutil.Error:
-                continue
-        return psutil.wait_procs(left, timeout=5)[1]
 
 
 def main() -> None:

@@ -87,3 +87,26 @@ def test_a_next_world_that_could_not_be_built_is_tried_again() -> None:
     rules.join(C, 10.0)
     rules.broken(C, 2, 11.0)
     assert rules.tick(12.0) == [NextWorld(World(3, (A, B, C)), recover=False)]
+
+
+def test_when_only_newcomers_stay_one_leaver_waits_until_they_have_its_state() -> None:
+    rules = settled_world_of_two()
+    rules.leave(A, 10.0)
+    assert rules.leave(B, 10.0) == [
+        NextWorld(World(2, ()), recover=False),
+        Go(World(2, ()), (A, B)),
+        Settled(World(2, ())),
+    ]
+    rules = settled_world_of_two()
+    rules.leave(A, 10.0)
+    rules.join(C, 10.0)
+    rules.leave(B, 10.0)
+    rules.set_target(1, 10.0)
+    while rules.next is not None:
+        world = rules.next.world
+        assert any(node in rules.current.ranks for node in world.members) or not world.members
+        for node in world.members:
+            rules.ready(node, world.version, 10.0)
+        for node in world.members:
+            rules.moved(node, world.version, 10.0)
+    assert rules.current.members == (C,)

@@ -244,10 +244,17 @@ class Rendezvous:
         return self.next is not None and self.next.world.version == version and node in self.next.world.ranks
 
     def _members_to_be(self) -> list[NodeName]:
-        """Those who are here and stay, members before newcomers, no more than the largest world has."""
+        """Those who are here and stay, members before newcomers, no more than the largest world has.
+
+        When only newcomers stay, one of the members that leave is with them for one world more: they must get from it
+        what the members have.
+        """
         staying = [node for node in self._here if node not in self._leaving]
         staying.sort(key=lambda node: node not in self.current.ranks)
-        return staying[: self._max_size]
+        staying = staying[: self._max_size]
+        if staying and staying[0] not in self.current.ranks:
+            staying[:0] = [node for node in self.current.members if node in self._here][:1]
+        return staying
 
 
 def _ranked(before: World, members: Sequence[NodeName]) -> tuple[NodeName, ...]:
