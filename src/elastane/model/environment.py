@@ -8,6 +8,3 @@ ENV_TOKEN = "ELASTANE_TOKEN"  # noqa: S105  # the variable's name, not a token
 
 ENV_NODE = "ELASTANE_NODE"
 """The node's full name."""
-
-NEWCOMER_NICE = 5
-"""How far a worker that is started beside others stands back, as `nice` counts, until it works with them."""

@@ -20,7 +20,6 @@ from elastane.torch.groups import Group, WorldBroken, build
 from elastane.torch.handover import Donor, Follower
 from elastane.torch.replica import Replica
 from elastane.worker.link import WorldLink
-from elastane.worker.priority import take_full_share
 
 LEAVE_PATIENCE_S = 20.0
 """How long a worker that leaves works on, when the others cannot form a world without it."""
@@ -263,7 +262,6 @@ class Worlds:
             self._retired.append(self.current)
         self.current = coming.group
         self._outside = False
-        take_full_share()
         return Moved(coming.group, coming.sync, coming.over)
 
     def _drop_coming(self) -> None:

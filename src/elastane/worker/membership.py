@@ -7,7 +7,6 @@ import threading
 from elastane.model.errors import MasterUnreachable
 from elastane.model.world import Place
 from elastane.worker.link import WorldLink
-from elastane.worker.priority import take_full_share
 
 FIRST_WORLD_TIMEOUT_S = 60.0
 
@@ -24,7 +23,6 @@ class PlainMember:
         self._next: Place | None = None
         self._failure: Exception | None = None
         self._changed = threading.Condition()
-        take_full_share()
         link.join_world(self)
 
     @property

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import gc
 import importlib
@@ -12,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from elastane.model.environment import ENV_NODE, NEWCOMER_NICE
+from elastane.model.environment import ENV_NODE
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.fopen.restype = ctypes.c_void_p
@@ -64,16 +63,8 @@ def become_node(node: str, environment: dict[str, str], log: int) -> None:
     os.environ.clear()
     os.environ.update({**environment, ENV_NODE: node})
     _reseed()
-    _stand_back()
     importlib.invalidate_caches()
     gc.enable()
-
-
-def _stand_back() -> None:
-    """Leave the cores to those who train already; not where only the superuser could take it back."""
-    if os.geteuid() == 0:
-        with contextlib.suppress(OSError):  # A kernel without groups of processes has no such thing.
-            Path("/proc/self/autogroup").write_text(str(NEWCOMER_NICE))
 
 
 def _reseed() -> None:
