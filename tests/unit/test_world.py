@@ -89,7 +89,7 @@ def test_a_next_world_that_could_not_be_built_is_tried_again() -> None:
     assert rules.tick(12.0) == [NextWorld(World(3, (A, B, C)), recover=False)]
 
 
-def test_when_only_newcomers_stay_one_leaver_waits_until_they_have_its_state() -> None:
+def test_when_all_leave_nobody_is_waited_for() -> None:
     rules = settled_world_of_two()
     rules.leave(A, 10.0)
     assert rules.leave(B, 10.0) == [
@@ -97,6 +97,9 @@ def test_when_only_newcomers_stay_one_leaver_waits_until_they_have_its_state() -
         Go(World(2, ()), (A, B)),
         Settled(World(2, ())),
     ]
+
+
+def test_when_only_newcomers_stay_one_leaver_waits_until_they_have_its_state() -> None:
     rules = settled_world_of_two()
     rules.leave(A, 10.0)
     rules.join(C, 10.0)
