@@ -101,15 +101,12 @@ def test_when_all_leave_nobody_is_waited_for() -> None:
 
 def test_when_only_newcomers_stay_one_leaver_waits_until_they_have_its_state() -> None:
     rules = settled_world_of_two()
-    rules.leave(A, 10.0)
-    rules.join(C, 10.0)
-    rules.leave(B, 10.0)
-    rules.set_target(1, 10.0)
-    while rules.next is not None:
-        world = rules.next.world
-        assert any(node in rules.current.ranks for node in world.members) or not world.members
-        for node in world.members:
-            rules.ready(node, world.version, 10.0)
-        for node in world.members:
-            rules.moved(node, world.version, 10.0)
-    assert rules.current.members == (C,)
+    rules.set_target(5, 10.0)
+    assert rules.join(C, 10.0) == rules.leave(A, 10.0) == rules.leave(B, 10.0) == []
+    both = World(2, (A, C))
+    assert rules.tick(11.0) == [NextWorld(both, recover=False)]
+    rules.ready(A, 2, 11.0)
+    assert rules.ready(C, 2, 11.0) == [Go(both, (A, B))]
+    rules.moved(A, 2, 11.0)
+    assert rules.moved(C, 2, 11.0) == [Settled(both)]
+    assert rules.tick(13.0) == [NextWorld(World(3, (C,)), recover=False)]
