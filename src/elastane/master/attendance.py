@@ -54,6 +54,8 @@ class Attendance:
         self._heartbeats = Heartbeats(heartbeat_timeout_s)
         self._sessions: dict[NodeName, Outbox] = {}
         self._awaiting_word: dict[NodeName, asyncio.TimerHandle] = {}
+        self._awaited: set[NodeName] = set()
+        """Nodes that attended when a master before this one died, and may go on as if it had not."""
         job_manager.on_node_end.append(self._on_node_end)
 
     def tell(self, name: NodeName, message: pb.MasterMessage) -> None:
@@ -63,6 +65,12 @@ class Attendance:
 
     def attends(self, name: NodeName) -> bool:
         return name in self._sessions
+
+    def await_nodes(self) -> None:
+        """A master before this one died: those who attended it have the usual time to be heard."""
+        self._awaited = {node.name for node in self._job_manager.workers.group.nodes if not node.status.final}
+        for name in self._awaited & (self._rendezvous.members | self._task_manager.holders):
+            self._heartbeats.heard(name, self._clock())
 
     async def watch_heartbeats(self) -> None:
         """Give up the nodes that are silent for too long; never returns."""
@@ -75,11 +83,12 @@ class Attendance:
         first = await anext(messages, None)
         if first is None:
             raise MalformedMessage("a stream without a message, or with one over the size limit")
-        name = NodeName(wire.checked_hello(first).node)
+        hello = wire.checked_hello(first)
+        name = NodeName(hello.node)
         if not self._job_manager.expects(name):
             raise RequestRefused(f'node "{name[:100]}" is not expected here: it has ended, or was never launched')
         outbox: Outbox = asyncio.Queue()
-        self._arrived(name, outbox)
+        self._arrived(name, outbox, resumes=hello.resumes)
         writer = asyncio.create_task(_write(outbox, send))
         try:
             async for message in messages:
@@ -123,6 +132,11 @@ class Attendance:
                     dataset = DatasetName(message.commit.dataset)
                     progress = [(TaskId(entry.task), entry.upto) for entry in message.commit.progress]
                     refused = self._task_manager.commit(name, dataset, progress)
+                case "resume_leases":
+                    dataset = DatasetName(message.resume_leases.dataset)
+                    held = {TaskId(task) for task in message.resume_leases.held}
+                    progress = [(TaskId(entry.task), entry.upto) for entry in message.resume_leases.progress]
+                    self._task_manager.resume(name, dataset, held, progress)
                 case "give_back":
                     dataset = DatasetName(message.give_back.dataset)
                     tasks = [TaskId(task) for task in message.give_back.task]
@@ -164,15 +178,22 @@ class Attendance:
             case "world_broken":
                 self._rendezvous.broken(name, message.world_broken.version)
 
-    def _arrived(self, name: NodeName, outbox: Outbox) -> None:
-        # What it had leased on an earlier stream is void: it starts anew, and so do its shards.
-        self._return_shards(name, None)
-        self._rendezvous.lost(name)
+    def _arrived(self, name: NodeName, outbox: Outbox, *, resumes: bool) -> None:
+        resumed = resumes and name in self._awaited
+        self._awaited.discard(name)
+        if not resumed:
+            # What it had leased on an earlier stream is void: it starts anew, and so do its shards.
+            self._return_shards(name, None)
+            self._rendezvous.lost(name)
         self._sessions[name] = outbox
         self._heartbeats.heard(name, self._clock())
-        self._events.emit("node_attended", node=name)
-        welcome = pb.Welcome(heartbeat_interval_s=self._heartbeats.interval_s, check_replicas=self._check_replicas)
+        self._events.emit("node_attended", node=name, resumed=resumed)
+        welcome = pb.Welcome(
+            heartbeat_interval_s=self._heartbeats.interval_s, check_replicas=self._check_replicas, resumed=resumed
+        )
         outbox.put_nowait(pb.MasterMessage(welcome=welcome))
+        if resumed:
+            self._rendezvous.retell(name)
 
     def _left(self, name: NodeName, *, preempted: bool) -> None:
         self._events.emit("node_left", node=name, preempted=preempted)
@@ -197,6 +218,7 @@ class Attendance:
         self._return_shards(node.name, f"{node.short_name} ended ({exit.reason})" if blamed else None)
 
     def _forget(self, name: NodeName) -> None:
+        self._awaited.discard(name)
         self._sessions.pop(name, None)
         self._heartbeats.forget(name)
         self._rendezvous.lost(name)

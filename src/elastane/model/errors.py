@@ -59,6 +59,10 @@ class StateLost(ElastaneError):
     """The training state is gone with the workers that had it."""
 
 
+class JournalDamaged(ElastaneError):
+    """What the master before wrote down cannot be trusted."""
+
+
 class DatasetMismatch(ElastaneError):
     """Two workers described one data set differently."""
 

@@ -1,7 +1,8 @@
 """Attendant: the thread that keeps a worker's stream to the master, and brings its tasks.
 
-It opens the stream anew whenever it breaks; what was leased by then is void, and is asked for again. The training
-thread hands it messages and goes on.
+It opens the stream anew whenever it breaks. After the death of a master it goes on with the next one as if nothing had
+happened; if only the connection broke, what was leased by then is void, and is asked for again. The training thread
+hands it messages and goes on.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from elastane.rpc.channel import MasterChannel
 from elastane.rpc.messages import parse
 from elastane.rpc.protos import node_pb2 as pb
 from elastane.worker.link import TaskSink, WorldFollower
+from elastane.worker.said_before import SaidBefore
 
 LISTEN_EVERY_S = 0.02
 """How often the training thread's words are taken over. It does not wake this thread for each: that would make it wait
@@ -80,6 +82,7 @@ class Attendant:
         self._follower: WorldFollower | None = None
         self._wanted: dict[tuple[int, str], concurrent.futures.Future[bytes]] = {}
         self._check_replicas = False
+        self._said_before = SaidBefore()
         self._welcomed: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._farewell: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._thread = threading.Thread(target=self._run, name="elastane-attendant", daemon=True)
@@ -265,18 +268,21 @@ class Attendant:
             await channel.close()
 
     async def _one_stream(self, stream: Any) -> None:
-        await stream.write(pb.NodeMessage(hello=pb.Hello(protocol=wire.PROTOCOL, node=self._node)))
+        resumes = self._welcomed.done()
+        await stream.write(pb.NodeMessage(hello=pb.Hello(protocol=wire.PROTOCOL, node=self._node, resumes=resumes)))
         welcome = await _read(stream)
         if welcome is None or welcome.WhichOneof("body") != "welcome":
             return
         self._pauses = _pauses()
         self._check_replicas = welcome.welcome.check_replicas
-        if self._welcomed.done():
+        if welcome.welcome.resumed:
+            self._resume()
+        elif resumes:
             self._start_over()
         else:
             self._welcomed.set_result(None)
         helpers = [
-            asyncio.create_task(_write(stream, self._outbox)),
+            asyncio.create_task(self._write(stream)),
             asyncio.create_task(self._listen()),
             asyncio.create_task(self._beat(welcome.welcome.heartbeat_interval_s)),
         ]
@@ -290,10 +296,23 @@ class Attendant:
                 helper.cancel()
             await asyncio.gather(*helpers, return_exceptions=True)
 
+    def _resume(self) -> None:
+        """With the master that came after the one that died: all stands, but what was said last may not be heard."""
+        unsaid, self._outbox = self._outbox, asyncio.Queue()
+        for spec, _, _ in self._defining.values():
+            self._outbox.put_nowait(pb.NodeMessage(define_dataset=wire.define_dataset_to_wire(spec)))
+        for message in self._said_before.again():
+            self._outbox.put_nowait(message)
+        while not unsaid.empty():
+            message = unsaid.get_nowait()
+            if message.WhichOneof("body") != "define_dataset":
+                self._outbox.put_nowait(message)
+
     def _start_over(self) -> None:
         """On a new stream: nothing that was said or leased on the old one stands."""
         self._outbox = asyncio.Queue()
         self._said.clear()
+        self._said_before = SaidBefore()
         pending = [(spec, sink) for spec, sink, _ in self._defining.values()]
         for spec, _ in [*self._datasets.values(), *pending]:
             self._outbox.put_nowait(pb.NodeMessage(define_dataset=wire.define_dataset_to_wire(spec)))
@@ -305,6 +324,12 @@ class Attendant:
         if self._goodbye is not None:
             self._outbox.put_nowait(self._goodbye)
 
+    async def _write(self, stream: Any) -> None:
+        while True:
+            message = await self._outbox.get()
+            self._said_before.note(message)
+            await stream.write(message)
+
     async def _beat(self, interval_s: float) -> None:
         while True:
             await asyncio.sleep(interval_s)
@@ -314,6 +339,7 @@ class Attendant:
         match message.WhichOneof("body"):
             case "leases":
                 leases = message.leases
+                self._said_before.answered(leases)
                 _, sink = self._datasets[DatasetName(leases.dataset)]
                 deliver: dict[int, Callable[[], None]] = {
                     pb.Leases.GRANTED: lambda: sink.granted(wire.tasks_from_wire(leases)),
@@ -379,8 +405,3 @@ def _pauses() -> Iterator[float]:
 async def _read(stream: Any) -> pb.MasterMessage | None:
     data = await stream.read()
     return None if data is grpc.aio.EOF else parse(pb.MasterMessage, data)
-
-
-async def _write(stream: Any, outbox: asyncio.Queue[pb.NodeMessage]) -> None:
-    while True:
-        await stream.write(await outbox.get())
