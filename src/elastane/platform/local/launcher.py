@@ -27,7 +27,7 @@ END_TIMEOUT_S = 5.0
 
 SHORT_LIFE_S = 2.0
 SHORT_LIVES = 5
-"""A master that dies so often in a row, each time so soon, is not started again."""
+"""A master that ends by itself so often in a row, each time so soon, or is not up by then, is not started again."""
 
 
 class LocalJob:
@@ -69,17 +69,18 @@ class LocalJob:
 
     async def wait(self) -> dict[str, Any]:
         """Wait until the master has ended; the answer is how the job ended."""
-        short_lives = 0
+        short_lives, serves = 0, True
         while True:
             started = time.monotonic()
             await asyncio.to_thread(self._master.wait)
             end = self.folder.read_end()
             if end is not None:
                 return end
-            short_lives = short_lives + 1 if time.monotonic() < started + SHORT_LIFE_S else 0
+            by_itself = self._master.returncode >= 0 and time.monotonic() < started + SHORT_LIFE_S
+            short_lives = short_lives + 1 if by_itself or not serves else 0
             if short_lives == SHORT_LIVES:
                 return self._failed()
-            await self._start_master()
+            serves = bool(await self._start_master())
 
     def _failed(self) -> dict[str, Any]:
         reason = f"the master ended with exit code {self._master.returncode}, {SHORT_LIVES} times in a row"
