@@ -98,11 +98,6 @@ class ShardLedger:
         return len(self._leases)
 
     @property
-    def holders(self) -> tuple[NodeName, ...]:
-        """The workers that hold leases."""
-        return tuple(self._holders)
-
-    @property
     def remaining_samples(self) -> int | None:
         """Samples not yet committed; None for an endless stream."""
         if self.spec.epoch_size is None:

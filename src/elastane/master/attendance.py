@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import assert_never
 
 from elastane.core.heartbeats import Heartbeats
+from elastane.core.presence import Presence
 from elastane.master.event_log import EventLog
 from elastane.master.job_manager import JobManager
+from elastane.master.journal import Journal
 from elastane.master.rendezvous_server import RendezvousServer
 from elastane.master.task_manager import Grant, TaskManager
 from elastane.model.errors import DatasetMismatch, InvalidInput, MalformedMessage, RequestRefused
@@ -43,19 +45,22 @@ class Attendance:
         *,
         heartbeat_timeout_s: float,
         check_replicas: bool,
-        clock: Callable[[], float],
+        journal: Journal,
     ) -> None:
         self._job_manager = job_manager
         self._task_manager = task_manager
         self._rendezvous = rendezvous
         self._events = events
-        self._clock = clock
+        self._clock = journal.clock
         self._check_replicas = check_replicas
         self._heartbeats = Heartbeats(heartbeat_timeout_s)
         self._sessions: dict[NodeName, Outbox] = {}
         self._awaiting_word: dict[NodeName, asyncio.TimerHandle] = {}
-        self._awaited: set[NodeName] = set()
+        self._presence = journal.watch("presence", Presence())
+        self._awaited = set(self._presence.nodes)
         """Nodes that attended when a master before this one died, and may go on as if it had not."""
+        for name in self._awaited:
+            self._heartbeats.heard(name, self._clock())
         job_manager.on_node_end.append(self._on_node_end)
 
     def tell(self, name: NodeName, message: pb.MasterMessage) -> None:
@@ -65,12 +70,6 @@ class Attendance:
 
     def attends(self, name: NodeName) -> bool:
         return name in self._sessions
-
-    def await_nodes(self) -> None:
-        """A master before this one died: those who attended it have the usual time to be heard."""
-        self._awaited = {node.name for node in self._job_manager.workers.group.nodes if not node.status.final}
-        for name in self._awaited & (self._rendezvous.members | self._task_manager.holders):
-            self._heartbeats.heard(name, self._clock())
 
     async def watch_heartbeats(self) -> None:
         """Give up the nodes that are silent for too long; never returns."""
@@ -186,6 +185,7 @@ class Attendance:
             self._return_shards(name, None)
             self._rendezvous.lost(name)
         self._sessions[name] = outbox
+        self._presence.arrived(name)
         self._heartbeats.heard(name, self._clock())
         self._events.emit("node_attended", node=name, resumed=resumed)
         welcome = pb.Welcome(
@@ -208,6 +208,7 @@ class Attendance:
         """The stream broke: the process died, or only the connection did. The platform will know which."""
         self._events.emit("node_disconnected", node=name)
         del self._sessions[name]
+        self._presence.gone(name)
         self._rendezvous.lost(name)
         loop = asyncio.get_running_loop()
         self._awaiting_word[name] = loop.call_later(EXIT_WORD_S, self._return_shards, name, None)
@@ -220,6 +221,7 @@ class Attendance:
     def _forget(self, name: NodeName) -> None:
         self._awaited.discard(name)
         self._sessions.pop(name, None)
+        self._presence.gone(name)
         self._heartbeats.forget(name)
         self._rendezvous.lost(name)
 

@@ -24,6 +24,7 @@ from pydantic import TypeAdapter
 
 from elastane.core.lockstep import StepLedger
 from elastane.core.nodes import NodeGroup
+from elastane.core.presence import Presence
 from elastane.core.shards import ShardLedger
 from elastane.core.world import Rendezvous
 from elastane.model.errors import JournalDamaged
@@ -40,6 +41,7 @@ _TOLD: dict[type, frozenset[str]] = {
     Rendezvous: frozenset(
         {"join", "leave", "lost", "broken", "ready", "moved", "completed", "set_target", "tick", "resume"},
     ),
+    Presence: frozenset({"arrived", "gone"}),
     ShardLedger: frozenset({"lease", "commit", "give_back", "worker_lost", "expire"}),
     StepLedger: frozenset({"report"}),
 }

@@ -60,7 +60,7 @@ class JobMaster:
             events,
             heartbeat_timeout_s=job.spec.heartbeat_timeout_seconds,
             check_replicas=job.spec.check_replicas,
-            clock=clock,
+            journal=journal,
         )
         self.control = Control(
             job, self.job_manager, self.task_manager, self.rendezvous, self.attendance, events, clock
@@ -74,7 +74,6 @@ class JobMaster:
         served = await self._server.start(address)
         if self._journal.resumed:
             self._events.emit("master_restarted", job=self._job.name, at_s=round(self._clock(), 3))
-            self.attendance.await_nodes()
             self.rendezvous.resume()
         else:
             self._events.emit("job_started", job=self._job.name, workers=self._job.spec.worker.replicas)

@@ -49,12 +49,6 @@ class RendezvousServer:
         self._timer: asyncio.TimerHandle | None = None
 
     @property
-    def members(self) -> set[NodeName]:
-        """Those who are in the current world, or are to be in the next."""
-        coming = self._rules.next
-        return {*self._rules.current.members, *(() if coming is None else coming.world.members)}
-
-    @property
     def world(self) -> World:
         """The current world."""
         return self._rules.current

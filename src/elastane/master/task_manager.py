@@ -91,11 +91,6 @@ class TaskManager:
         elif ledger.spec != spec:
             raise DatasetMismatch(f'data set "{spec.name}": {_difference(ledger.spec, spec)}')
 
-    @property
-    def holders(self) -> set[NodeName]:
-        """The workers that hold leases."""
-        return {worker for ledger in self.ledgers.values() for worker in ledger.holders}
-
     def resume(
         self,
         worker: NodeName,
