@@ -21,6 +21,7 @@ import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from elastane.model.errors import RequestRefused
 from elastane.model.ids import NodeName
 from elastane.model.world import World
 
@@ -129,6 +130,23 @@ class Rendezvous:
         if self.phase is Phase.SWITCHING and self._is_next(node, version):
             self._moved.add(node)
         return self._advance(now)
+
+    @property
+    def here(self) -> tuple[NodeName, ...]:
+        """Those who are members, or want to be."""
+        return tuple(self._here)
+
+    def narrow(self, min_size: int, max_size: int) -> None:
+        """Keep to these limits too, for good; 0 is no limit. Raises RequestRefused if no size fits all limits."""
+        smallest, largest = max(self._min_size, min_size), min(self._max_size, max_size or self._max_size)
+        if smallest > largest:
+            raise RequestRefused(
+                f"a world of {min_size} to {max_size or 'any number of'} members does not fit the limits "
+                f"{self._min_size} to {self._max_size}"
+            )
+        if max_size:
+            self._target = largest  # Who gives a maximum waits a moment for that many.
+        self._min_size, self._max_size = smallest, largest
 
     def set_target(self, target: int, now: float) -> list[Decision]:
         """The job is to have so many workers: when they are here, nobody is waited for."""

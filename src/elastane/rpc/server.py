@@ -44,7 +44,8 @@ class RpcServer:
         self._token = token.encode()
         self._on_refused = on_refused
         self._refusals_seen: set[tuple[str, str]] = set()
-        self._server = grpc.aio.server(options=CHANNEL_OPTIONS)
+        # Two masters on one port would each get some of the calls.
+        self._server = grpc.aio.server(options=[*CHANNEL_OPTIONS, ("grpc.so_reuseport", 0)])
 
     def add(self, service: ServiceDescriptor, implementation: object) -> None:
         handlers = {
@@ -55,9 +56,12 @@ class RpcServer:
         }
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service.full_name, handlers),))
 
-    async def start(self) -> str:
-        """Listen on a free loopback port; the answer is the address."""
-        port = self._server.add_insecure_port("127.0.0.1:0")
+    async def start(self, port: int = 0) -> str:
+        """Listen on this loopback port, or a free one; the answer is the address. Raises InvalidInput."""
+        try:
+            port = self._server.add_insecure_port(f"127.0.0.1:{port}")
+        except RuntimeError:
+            raise InvalidInput(f"port: {port} cannot be listened on; another process may have it") from None
         await self._server.start()
         return f"127.0.0.1:{port}"
 

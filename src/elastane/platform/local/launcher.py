@@ -25,10 +25,20 @@ END_TIMEOUT_S = 5.0
 class LocalJob:
     """A job that this process launched: its folder, its master and its agent."""
 
-    def __init__(self, job: ElasticJob, events_file: Path | None, *, warm_start: bool = True) -> None:
+    def __init__(
+        self,
+        job: ElasticJob,
+        events_file: Path | None,
+        *,
+        warm_start: bool = True,
+        port: int = 0,
+        token: str | None = None,
+    ) -> None:
         self._job = job
         self._events_file = events_file
         self._warm_start = warm_start
+        self._port = port
+        self._token = token or secrets.token_urlsafe(32)
 
     async def start(self) -> JobRecord:
         """Start agent and master; return once the master serves. Raises JobExists, PlatformError."""
@@ -36,20 +46,23 @@ class LocalJob:
         self._lock = self.folder.hold()
         record = JobRecord(
             name=self._job.name,
-            token=secrets.token_urlsafe(32),
+            token=self._token,
             job=self._job.document(),
             started_at=datetime.now(UTC).isoformat(),
+            port=self._port,
         )
         self.folder.write(record)
         agent_side, master_side = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         life_read, self._life_write = os.pipe()
         ready_read, ready_write = os.pipe()
-        self._agent = self._spawn(
-            "elastane.platform.local.agent",
-            [agent_side.fileno(), life_read],
-            [] if self._warm_start else ["--no-warm-start"],
-            self.folder.logs / "agent.log",
-        )
+        self._agent = None
+        if self._job.spec.launches_nodes:
+            self._agent = self._spawn(
+                "elastane.platform.local.agent",
+                [agent_side.fileno(), life_read],
+                [] if self._warm_start else ["--no-warm-start"],
+                self.folder.logs / "agent.log",
+            )
         self._master = self._spawn(
             "elastane.master",
             [master_side.fileno(), life_read, ready_write],
@@ -80,6 +93,8 @@ class LocalJob:
         """End whatever is left of the job."""
         os.close(self._life_write)
         for process in (self._agent, self._master):
+            if process is None:
+                continue
             try:
                 await asyncio.to_thread(process.wait, END_TIMEOUT_S)
             except subprocess.TimeoutExpired:

@@ -2,6 +2,7 @@
 
 JOBS/NAME/job.json   address, token and job document, mode 0600
 JOBS/NAME/end.json   how it ended, and its last status
+JOBS/NAME/token      the token alone, for guests of a master that was started for them, mode 0600
 JOBS/NAME/lock       held by the launcher as long as it lives
 JOBS/NAME/logs/      one file a node, and the master's
 """
@@ -31,6 +32,8 @@ class JobRecord:
     job: dict[str, Any]
     started_at: str
     address: str = ""
+    port: int = 0
+    """The port that its master is to listen on; 0 is any that is free."""
 
 
 def jobs_folder() -> Path:
