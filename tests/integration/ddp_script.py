@@ -1,8 +1,8 @@
 """A plain DistributedDataParallel script, as torchrun's users write them: it knows nothing of elastane.
 
-It keeps a snapshot after every step, and starts from it. Faults strike at named steps: with `--kill-at N` the worker of
-the agent called in `VICTIM` kills that agent and itself before step N; with `--company-at N` a worker that is alone
-before step N waits there to be restarted among others.
+It keeps a snapshot after every step, and starts from it. Faults strike at named steps: before step `--kill-at` a worker
+that has VICTIM in its environment kills its agent and itself; before a step `--company-at` a worker that is alone waits
+to be restarted among others.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--snapshot", type=Path, required=True)
     parser.add_argument("--kill-at", type=int)
-    parser.add_argument("--company-at", type=int)
+    parser.add_argument("--company-at", type=int, action="append", default=[])
     options = parser.parse_args()
 
     torch.set_num_threads(1)
@@ -48,7 +48,7 @@ def main() -> None:
         if step == options.kill_at and os.environ.get("VICTIM"):
             os.kill(os.getppid(), signal.SIGKILL)
             os.kill(os.getpid(), signal.SIGKILL)
-        if step == options.company_at and size == 1:
+        if step in options.company_at and size == 1:
             print("waits for company", flush=True)
             while True:
                 signal.pause()

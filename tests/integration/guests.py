@@ -8,11 +8,12 @@ import shlex
 import signal
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from tests.integration.harness import ROOT, TIMEOUT_S, Jobs, read_events
+from tests.integration.harness import ROOT, TIMEOUT_S, Finished, Jobs, read_events
 
 
 class Process:
@@ -85,11 +86,18 @@ class LoneMaster(Process):
         self.address = settings["ELASTANE_MASTER"]
         self.token_file = Path(settings["ELASTANE_TOKEN_FILE"])
 
-    def guest(self, script: str, *arguments: str, **env: str) -> Process:
+    def guest(self, script: Path, *arguments: str, **env: str) -> Process:
         """A process that finds this master by its environment."""
-        return Process([sys.executable, script, *arguments], {**self.env, **env})
+        return Process([sys.executable, str(script), *arguments], {**self.env, **env})
 
-    def events(self, kind: str) -> list[dict[str, Any]]:
-        return [event for event in read_events(self._events_file) if event["kind"] == kind]
+    def events(self, kind: str, **fields: object) -> list[dict[str, Any]]:
+        return self._so_far().of(kind, **fields)
+
+    def committed(self) -> Counter[tuple[int, int]]:
+        """How often each (epoch, position) was committed."""
+        return self._so_far().committed()
+
+    def _so_far(self) -> Finished:
+        return Finished(0, "", "", read_events(self._events_file))
 
 

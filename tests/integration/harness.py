@@ -81,11 +81,12 @@ class Jobs:
         )
 
     def run(
-        self, *script_arguments: str, options: tuple[str, ...] = (), name: str = "job", script: str = SCRIPT
+        self, *script_arguments: str, options: tuple[str, ...] = (), name: str = "job", script: str | None = SCRIPT
     ) -> Finished:
-        """Run a script, by default the counting one, to its end."""
+        """Run a script, by default the counting one, to its end; None if the options say what is run."""
         events = self.folder / f"{name}-events.jsonl"
-        done = self.command("run", "--name", name, "--events", str(events), *options, script, *script_arguments)
+        run = [] if script is None else [script, *script_arguments]
+        done = self.command("run", "--name", name, "--events", str(events), *options, *run)
         return Finished(done.returncode, done.stdout, done.stderr, read_events(events))
 
 

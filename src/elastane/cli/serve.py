@@ -22,7 +22,7 @@ async def serve_job(job: ElasticJob, events: Path | None, *, port: int = 0, toke
     """Serve until the job ends; the answer is the exit code. Being stopped is this command's way to end well."""
     token = None if token_file is None else _token_in(token_file)
     _check_free(port)
-    local = LocalJob(job, events, port=port, token=token)
+    local = LocalJob(job, events, address=f"127.0.0.1:{port}" if port else "", token=token)
     record = await local.start()
     where = token_file or local.folder.path / "token"
     if token is None:

@@ -69,6 +69,7 @@ class Rendezvous:
         self.current = World(0, ())
         self.next: NextWorld | None = None
         self.phase = Phase.STABLE
+        self.closed = False
         self._min_size = min_size
         self._max_size = max_size
         self._target = target
@@ -104,7 +105,7 @@ class Rendezvous:
         if self._in_use(node):
             self._broken = True
             self._change_since = None
-            decisions += self._recover()
+            decisions += [] if self.closed else self._recover()
         elif self.next is not None and node in self.next.world.ranks:
             # Nobody has moved to it yet: gather anew, without the lost one.
             self._drop_next()
@@ -136,6 +137,10 @@ class Rendezvous:
         """Those who are members, or want to be."""
         return tuple(self._here)
 
+    def close(self) -> None:
+        """The group is done: no world is formed any more."""
+        self.closed = True
+
     def narrow(self, min_size: int, max_size: int) -> None:
         """Keep to these limits too, for good; 0 is no limit. Raises RequestRefused if no size fits all limits."""
         smallest, largest = max(self._min_size, min_size), min(self._max_size, max_size or self._max_size)
@@ -160,10 +165,12 @@ class Rendezvous:
     def next_tick(self) -> float | None:
         """When `tick` may have something to do."""
         waits = [since for since in (self._change_since, *self._reports.values()) if since is not None]
-        return min(waits) + self._settle_s if waits else None
+        return min(waits) + self._settle_s if waits and not self.closed else None
 
     def _advance(self, now: float) -> list[Decision]:
         decisions: list[Decision] = []
+        if self.closed:
+            return decisions
         for version in [version for version, since in self._reports.items() if now >= since + self._settle_s]:
             del self._reports[version]
             decisions += self._start_over(version)

@@ -41,7 +41,7 @@ async def main(agent_fd: int, lifeline_fd: int, ready_fd: int, folder: JobFolder
         )
     events = EventLog(events_file)
     master = JobMaster(job, record.token, platform, events)
-    env[ENV_MASTER] = address = await master.serve(record.port)
+    env[ENV_MASTER] = address = await master.serve(record.address)
     os.write(ready_fd, json.dumps({"address": address}).encode() + b"\n")
     os.close(ready_fd)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from typing import assert_never
+from typing import Any, assert_never
 
 from elastane.core.heartbeats import Heartbeats
 from elastane.master.event_log import EventLog
@@ -56,6 +56,8 @@ class Attendance:
         self._check_replicas = check_replicas
         self._heartbeats = Heartbeats(heartbeat_timeout_s)
         self._sessions: dict[NodeName, Outbox] = {}
+        self._streams: set[asyncio.Task[Any]] = set()
+        self._ended_why: str | None = None
         node_manager.on_node_end.append(self._on_node_end)
 
     @property
@@ -75,6 +77,12 @@ class Attendance:
         if outbox := self._sessions.get(name):
             outbox.put_nowait(message)
 
+    def end(self, why: str) -> None:
+        """End all streams, so that those who are still here need not look for a master that is gone."""
+        self._ended_why = why
+        for stream in self._streams:
+            stream.cancel()
+
     def attends(self, name: NodeName) -> bool:
         return name in self._sessions
 
@@ -91,11 +99,15 @@ class Attendance:
         if first is None:
             raise MalformedMessage("a stream without a message, or with one over the size limit")
         name = NodeName(wire.checked_hello(first).node)
+        if self._ended_why is not None:
+            raise RequestRefused(self._ended_why)
         if not self._node_manager.expects(name):
             raise RequestRefused(f'node "{name[:100]}" is not expected here: it has ended, or was never launched')
         outbox: Outbox = asyncio.Queue()
         self._arrived(name, outbox)
         writer = asyncio.create_task(_write(outbox, send))
+        if stream := asyncio.current_task():
+            self._streams.add(stream)
         try:
             async for message in messages:
                 if self._sessions.get(name) is not outbox:
@@ -106,7 +118,14 @@ class Attendance:
                     outbox.put_nowait(pb.MasterMessage(farewell=pb.Farewell()))
                     return
                 self._handle(name, message, outbox)
+        except asyncio.CancelledError:
+            if stream is None or self._ended_why is None:
+                raise
+            stream.uncancel()
+            raise RequestRefused(self._ended_why) from None
         finally:
+            if stream:
+                self._streams.discard(stream)
             if self._sessions.get(name) is outbox:
                 self._broken(name)
             # Let what is said be written: a write that is cut off would keep the stream from ending.

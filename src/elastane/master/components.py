@@ -22,7 +22,7 @@ from elastane.master.job_manager import JobManager
 from elastane.master.rendezvous_server import RendezvousServer, Tell
 from elastane.master.task_manager import TaskManager
 from elastane.master.task_recovery import TaskRecovery
-from elastane.model.errors import PlatformError
+from elastane.model.errors import InvalidInput, PlatformError
 from elastane.model.job_spec import ElasticJob
 from elastane.platform.base import Platform
 
@@ -47,6 +47,7 @@ def create_components(
     node_manager = create_node_manager(job, platform, events, clock)
     task_manager = create_task_manager_if_needed(job, node_manager, events, clock)
     rendezvous = create_rendezvous_if_needed(job, node_manager, events, tell, clock)
+    create_training_service_if_needed(job)
     attendance = Attendance(
         node_manager,
         task_manager,
@@ -105,6 +106,12 @@ def create_rendezvous_if_needed(
         clock=clock,
         on_differ=node_manager.fail,
     )
+
+
+def create_training_service_if_needed(job: ElasticJob) -> None:
+    """Raises InvalidInput: the rules know of a training service, and this version has none yet."""
+    if job.spec.components.training_service:
+        raise InvalidInput("spec.trainingService: this version has no training service")
 
 
 def follow_for_tasks(

@@ -49,16 +49,16 @@ class JobMaster:
             raise RequestRefused(f'job "{self._job.name}" has no task manager')
         return self._components.task_manager
 
-    async def serve(self, port: int = 0) -> str:
-        """Start to answer, on this port or a free one; the result is the address."""
-        address = await self._server.start(port)
+    async def serve(self, address: str = "") -> str:
+        """Start to answer, at this address or a free one; the result is the address. Raises PlatformError."""
+        served = await self._server.start(address)
         self._events.emit(
             "job_started",
             job=self._job.name,
             workers=self._job.spec.worker.replicas if self._job.spec.launches_nodes else 0,
             components=self._job.spec.components.names,
         )
-        return address
+        return served
 
     async def run(self) -> Outcome:
         """Run the job to its end."""
@@ -93,6 +93,7 @@ class JobMaster:
     async def close(self, grace_s: float = 2.0) -> None:
         """Stop to answer; watchers have so long to fetch the last events."""
         self.control.end()
+        self.attendance.end(f'job "{self._job.name}" has ended')
         await self._server.stop(grace_s)
         self._events.close()
 

@@ -43,8 +43,6 @@ class RendezvousServer:
         self._on_differ = on_differ
         self._rules = Rendezvous(min_size=min_size, max_size=max_size, target=target, settle_s=SETTLE_S)
         self._over = False
-        """A worker is done, and has left; once all have, who comes later finds nothing to do."""
-        self._closed = False
         self._voters: tuple[NodeName, ...] = ()
         self._checksums: dict[NodeName, tuple[int, str]] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -57,9 +55,8 @@ class RendezvousServer:
     def join(self, node: NodeName, min_size: int = 0, max_size: int = 0) -> None:
         """A node wants to be a member; the limits that it knows of count too. Raises RequestRefused if none fits."""
         self._rules.narrow(min_size, max_size)
-        if self._closed:
+        if self._rules.closed:
             self._tell_closed(node)
-            return
         self._carry_out(self._rules.join(node, self._clock()))
 
     def leave(self, node: NodeName) -> None:
@@ -67,9 +64,10 @@ class RendezvousServer:
 
     def left(self, node: NodeName, goodbye: pb.Goodbye) -> None:
         """A node said goodbye. With `over` no world is formed any more, and those who are here hear of it."""
-        self._over = self._over or not goodbye.preempted
-        if goodbye.over and not self._closed:
-            self._closed = True
+        if not goodbye.preempted:
+            self.completed()
+        if goodbye.over and not self._rules.closed:
+            self._rules.close()
             for other in self._rules.here:
                 self._tell_closed(other)
         self.lost(node)
@@ -89,6 +87,10 @@ class RendezvousServer:
             self._checksums[node] = (rounds, checksum)
         self._carry_out(self._rules.moved(node, version, self._clock()))
 
+    def completed(self) -> None:
+        """A worker is done, and has left; once all have, who comes later finds nothing to do."""
+        self._over = True
+
     def set_target(self, workers: int) -> None:
         self._carry_out(self._rules.set_target(workers, self._clock()))
 
@@ -100,8 +102,6 @@ class RendezvousServer:
         self._carry_out(self._rules.tick(self._clock()))
 
     def _carry_out(self, decisions: Iterable[Decision]) -> None:
-        if self._closed:
-            return
         for decision in decisions:
             match decision:
                 case NextWorld(world, recover):

@@ -48,7 +48,7 @@ class JoinedWorld:
 class MasterClient:
     """A stream to the master. Use it as a context manager, so that its end is known as good or bad.
 
-    Any call raises RequestRefused if the job does not have the component that it needs.
+    A call raises an ElastaneError, with the reason, if the job does not have the component that it needs, or has ended.
     """
 
     def __init__(self, address: str, token: str, node: str) -> None:

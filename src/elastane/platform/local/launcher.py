@@ -31,13 +31,13 @@ class LocalJob:
         events_file: Path | None,
         *,
         warm_start: bool = True,
-        port: int = 0,
+        address: str = "",
         token: str | None = None,
     ) -> None:
         self._job = job
         self._events_file = events_file
         self._warm_start = warm_start
-        self._port = port
+        self._listen_at = address
         self._token = token or secrets.token_urlsafe(32)
 
     async def start(self) -> JobRecord:
@@ -49,7 +49,7 @@ class LocalJob:
             token=self._token,
             job=self._job.document(),
             started_at=datetime.now(UTC).isoformat(),
-            port=self._port,
+            address=self._listen_at,
         )
         self.folder.write(record)
         agent_side, master_side = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

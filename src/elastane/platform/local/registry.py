@@ -32,8 +32,6 @@ class JobRecord:
     job: dict[str, Any]
     started_at: str
     address: str = ""
-    port: int = 0
-    """The port that its master is to listen on; 0 is any that is free."""
 
 
 def jobs_folder() -> Path:
