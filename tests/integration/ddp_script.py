@@ -2,7 +2,7 @@
 
 It keeps a snapshot after every step, and starts from it. Faults strike at named steps: before step `--kill-at` a worker
 that has VICTIM in its environment kills its agent and itself; before a step `--company-at` a worker that is alone waits
-to be restarted among others.
+to be restarted among others; before step `--crash-at` the worker of rank 1 exits with an error, the first time.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import os
 import signal
+import sys
 from pathlib import Path
 
 import torch
@@ -29,7 +30,9 @@ def main() -> None:
     parser.add_argument("--snapshot", type=Path, required=True)
     parser.add_argument("--kill-at", type=int)
     parser.add_argument("--company-at", type=int, action="append", default=[])
+    parser.add_argument("--crash-at", type=int)
     options = parser.parse_args()
+    crashed = options.snapshot.with_suffix(".crashed")
 
     torch.set_num_threads(1)
     torch.manual_seed(0)
@@ -52,6 +55,9 @@ def main() -> None:
             print("waits for company", flush=True)
             while True:
                 signal.pause()
+        if step == options.crash_at and rank == 1 and not crashed.exists():
+            crashed.touch()
+            sys.exit(3)
         data = torch.full((2, 4), 1.0 + rank)
         loss = ddp(data).pow(2).mean()
         optimizer.zero_grad()

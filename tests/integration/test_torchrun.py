@@ -52,7 +52,7 @@ def test_a_ddp_script_goes_on_when_an_agent_is_killed_and_when_one_comes(
     jobs: Jobs, handlers: Path, tmp_path: Path
 ) -> None:
     snapshot = tmp_path / "snapshot"
-    script = ("--steps=12", f"--snapshot={snapshot}", "--company-at=0", "--kill-at=4", "--company-at=8")
+    script = ("--steps=12", f"--snapshot={snapshot}", "--company-at=0", "--kill-at=4", "--company-at=8", "--crash-at=10")
     with LoneMaster(jobs, "--no-task-manager") as master:
         agents = Agents(master, handlers, *script)
         with agents.start(nnodes="1:4") as survivor, agents.start(nnodes="1:4", VICTIM="1") as victim:
@@ -63,6 +63,8 @@ def test_a_ddp_script_goes_on_when_an_agent_is_killed_and_when_one_comes(
             survivor.read_until("waits for company")
             with agents.start(nnodes="1:4") as newcomer:
                 survivor.read_until("starts rank=0 size=2 step=8")
+                # A worker that fails takes its agent to a new world of the same members, and the other agents with it.
+                survivor.read_until(r"starts rank=0 size=2 step=(9|10)")
                 assert newcomer.wait() == 0, newcomer.output
                 assert survivor.wait() == 0, survivor.output
         assert survivor.lines[-1] == "ends rank=0 size=2"
