@@ -57,7 +57,7 @@ class Jobs:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.env = {**os.environ, "ELASTANE_STATE_DIR": str(folder / "state"), "PYTHONPATH": str(ROOT)}
+        self.env = {**os.environ, "ELASTANE_STATE_DIR": str(folder / "state"), "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
 
     def command(self, *words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -81,11 +81,12 @@ class Jobs:
         )
 
     def run(
-        self, *script_arguments: str, options: tuple[str, ...] = (), name: str = "job", script: str = SCRIPT
+        self, *script_arguments: str, options: tuple[str, ...] = (), name: str = "job", script: str | None = SCRIPT
     ) -> Finished:
-        """Run a script, by default the counting one, to its end."""
+        """Run a script, by default the counting one, to its end; None if the options say what is run."""
         events = self.folder / f"{name}-events.jsonl"
-        done = self.command("run", "--name", name, "--events", str(events), *options, script, *script_arguments)
+        run = [] if script is None else [script, *script_arguments]
+        done = self.command("run", "--name", name, "--events", str(events), *options, *run)
         return Finished(done.returncode, done.stdout, done.stderr, read_events(events))
 
 

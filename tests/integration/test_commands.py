@@ -163,6 +163,6 @@ def test_a_terminal_gets_a_live_view(jobs: Jobs) -> None:
 
 def test_help_names_every_command(jobs: Jobs) -> None:
     text = jobs.command("--help").stdout
-    for command in ("run", "jobs", "status", "logs", "scale", "drain", "delete"):
+    for command in ("run", "master", "jobs", "status", "logs", "scale", "drain", "delete"):
         assert command in text
         assert "Usage" in jobs.command(command, "--help").stdout

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from elastane.core.world import Go, NextWorld, Phase, Rendezvous, Settled
+from elastane.model.errors import RequestRefused
 from elastane.model.ids import NodeName
 from elastane.model.world import World
 
@@ -110,3 +113,24 @@ def test_when_only_newcomers_stay_one_leaver_waits_until_they_have_its_state() -
     rules.moved(A, 2, 11.0)
     assert rules.moved(C, 2, 11.0) == [Settled(both)]
     assert rules.tick(13.0) == [NextWorld(World(3, (C,)), recover=False)]
+
+
+def test_limits_of_members_narrow_those_of_the_job() -> None:
+    rules = Rendezvous(min_size=1, max_size=10, target=1, settle_s=1.0)
+    rules.narrow(2, 3)
+    assert rules.join(A, 0.0) == []
+    assert rules.join(B, 0.0) == []  # A third may come.
+    assert rules.tick(1.0) == [NextWorld(World(1, (A, B)), recover=False)]
+    with pytest.raises(RequestRefused, match="a world of 4 to any number of members does not fit the limits 2 to 3"):
+        rules.narrow(4, 0)
+
+
+def test_a_closed_rendezvous_forms_no_world() -> None:
+    rules = settled_world_of_two()
+    rules.broken(A, 1, 0.0)
+    rules.close()
+    assert rules.lost(A, 0.0) == []
+    assert rules.join(C, 0.0) == []
+    assert rules.tick(2.0) == []
+    assert rules.next_tick() is None
+    assert rules.here == (B, C)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import re
+import shlex
 import sys
 import time
 from pathlib import Path
@@ -19,7 +20,7 @@ from elastane import __version__
 from elastane.cli.client import ControlClient, last_status, status_dict
 from elastane.cli.view import status_report
 from elastane.model.errors import ElastaneError, InvalidInput, InvalidJobSpec, MasterUnreachable, RequestRefused
-from elastane.model.job_spec import Critical, load_job
+from elastane.model.job_spec import Critical, DistributionStrategy, load_job
 from elastane.platform.local.registry import JobFolder
 from elastane.rpc.protos import control_pb2 as pb
 
@@ -32,6 +33,26 @@ app = typer.Typer(
 
 JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="The job's name; `elastane jobs` lists them.")]
 NodeArgument = Annotated[str, typer.Argument(metavar="NODE", help="A node's name, such as worker-0.")]
+PodManagerOption = Annotated[bool, typer.Option(help="Launch and follow the workers.")]
+TaskManagerOption = Annotated[bool, typer.Option(help="Lease shards of the data to the workers.")]
+TrainingServiceOption = Annotated[bool, typer.Option(help="Evaluate the model while it is trained.")]
+TaskFaultToleranceOption = Annotated[
+    bool, typer.Option(help="Give a lost worker's shards to others at once, not by the task time-out.")
+]
+StrategyOption = Annotated[
+    DistributionStrategy, typer.Option(help="How the workers' updates meet; ring-allreduce forms worlds of them.")
+]
+WorkerCommandOption = Annotated[
+    str | None, typer.Option(help="What each worker runs, in place of a script.", metavar="COMMAND")
+]
+EventsOption = Annotated[
+    Path | None, typer.Option(help="Append every event to this file, a JSON object a line.", metavar="FILE")
+]
+HeartbeatTimeoutOption = Annotated[float, typer.Option(help="Seconds of silence after which a worker is lost.")]
+TaskTimeoutOption = Annotated[
+    float, typer.Option(help="Least seconds without progress after which a worker is replaced.")
+]
+MaxTaskRetriesOption = Annotated[int, typer.Option(help="Tries of one shard before the job fails.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 
@@ -65,7 +86,7 @@ def _root(
 
 @app.command(context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True})
 def run(
-    script: Annotated[str, typer.Argument(help="The training script, or with -m a module.")],
+    script: Annotated[str | None, typer.Argument(help="The training script, or with -m a module.")] = None,
     arguments: Annotated[list[str] | None, typer.Argument(metavar="[ARGS]...", help="Arguments of the script.")] = None,
     workers: Annotated[
         str, typer.Option(help="How many workers: 3, or 2:4 for two to four, starting with two.", metavar="N|MIN:MAX")
@@ -78,56 +99,124 @@ def run(
     ] = Critical.NONE,
     cpu: Annotated[float | None, typer.Option(help="Cores for each worker; a fraction is rounded up.")] = None,
     memory: Annotated[str | None, typer.Option(help="Memory for each worker, such as 2Gi; 512 means MiB.")] = None,
-    heartbeat_timeout: Annotated[float, typer.Option(help="Seconds of silence after which a worker is lost.")] = 10.0,
-    task_timeout: Annotated[
-        float, typer.Option(help="Least seconds without progress after which a worker is replaced.")
-    ] = 600.0,
-    max_task_retries: Annotated[int, typer.Option(help="Tries of one shard before the job fails.")] = 3,
+    heartbeat_timeout: HeartbeatTimeoutOption = 10.0,
+    task_timeout: TaskTimeoutOption = 600.0,
+    max_task_retries: MaxTaskRetriesOption = 3,
     grace: Annotated[float, typer.Option(help="Seconds that a worker has to leave before it is killed.")] = 30.0,
     check_replicas: Annotated[
         bool, typer.Option("--check-replicas", help="Compare the workers' training states after every world change.")
     ] = False,
-    events: Annotated[
-        Path | None, typer.Option(help="Append every event to this file, a JSON object a line.", metavar="FILE")
-    ] = None,
+    events: EventsOption = None,
     progress: Annotated[bool, typer.Option(help="Show a live view, if this is a terminal.")] = True,
     warm_start: Annotated[
         bool, typer.Option(help="Fork workers from a process that has imported PyTorch, if the script does.")
     ] = True,
+    pod_manager: PodManagerOption = True,
+    task_manager: TaskManagerOption = True,
+    training_service: TrainingServiceOption = False,
+    task_fault_tolerance: TaskFaultToleranceOption = True,
+    strategy: StrategyOption = DistributionStrategy.RING_ALLREDUCE,
+    worker_command: WorkerCommandOption = None,
 ) -> None:
     """Run a training script on elastic workers of this machine.
 
     Ctrl-C drains the workers; a second one kills them. The exit code is 0 if the job succeeded.
     """
     from elastane.cli.run import default_name, run_job, worker_range
+    from elastane.cli.serve import serve_job
 
-    if not module and not Path(script).is_file():
-        raise InvalidInput(f'script: there is no file "{script}"')
-    command = [sys.executable, *(["-m"] if module else []), script, *(arguments or [])]
+    command = _worker_command(script, arguments or [], worker_command, module=module)
+    if not pod_manager and command:
+        raise InvalidInput(f"{'script' if script else 'worker-command'}: nobody runs it without the pod manager")
+    if pod_manager and not command:
+        raise InvalidInput("script: give one, or a --worker-command")
     resource: dict[str, Any] = {"cpu": cpu, "memory": memory}
     job = load_job(
         {
-            "metadata": {"name": name or default_name(script)},
+            "metadata": {"name": name or default_name(script or "job")},
             "spec": {
                 "worker": {
                     **worker_range(workers),
                     "restartCount": restarts,
                     "critical": critical,
                     "resource": {key: value for key, value in resource.items() if value is not None},
-                    "template": {"spec": {"containers": [{"command": command}]}},
+                    **_runs(command),
                 },
                 "heartbeatTimeoutSeconds": heartbeat_timeout,
                 "taskTimeoutSeconds": task_timeout,
                 "maxTaskRetries": max_task_retries,
                 "terminationGracePeriodSeconds": grace,
                 "checkReplicas": check_replicas,
+                "podManager": pod_manager,
+                "taskManager": task_manager,
+                "trainingService": training_service,
+                "taskFaultTolerance": task_fault_tolerance,
+                "distributionStrategy": strategy,
             },
         }
     )
     if events is not None:
         _check_writable(events)
     events = events and events.absolute()
+    if not job.spec.launches_nodes:
+        raise typer.Exit(asyncio.run(serve_job(job, events)))
     raise typer.Exit(asyncio.run(run_job(job, events, progress=progress, warm_start=warm_start)))
+
+
+@app.command()
+def master(
+    workers: Annotated[
+        str, typer.Option(help="The sizes of a world: 3 is any from 3 on, 2:4 two to four.", metavar="N|MIN:MAX")
+    ] = "1",
+    name: Annotated[str | None, typer.Option(help="The job's name.")] = None,
+    port: Annotated[
+        int, typer.Option(help="The port to listen on; by default any that is free.", min=0, max=65535)
+    ] = 0,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(help="The file with the token: read if it is there, else written.", metavar="FILE"),
+    ] = None,
+    heartbeat_timeout: HeartbeatTimeoutOption = 10.0,
+    task_timeout: TaskTimeoutOption = 600.0,
+    max_task_retries: MaxTaskRetriesOption = 3,
+    events: EventsOption = None,
+    pod_manager: PodManagerOption = True,
+    task_manager: TaskManagerOption = True,
+    training_service: TrainingServiceOption = False,
+    task_fault_tolerance: TaskFaultToleranceOption = True,
+    strategy: StrategyOption = DistributionStrategy.RING_ALLREDUCE,
+    worker_command: WorkerCommandOption = None,
+) -> None:
+    """Start a master alone, for workers that start elsewhere.
+
+    It prints what they need to find it, and serves until it is stopped by Ctrl-C, SIGTERM or `elastane delete`.
+    """
+    from elastane.cli.run import default_name, worker_range
+    from elastane.cli.serve import serve_job
+
+    sizes = worker_range(workers)
+    if worker_command is None and "replicas" in sizes:
+        sizes["minReplicas"] = sizes["replicas"]
+    job = load_job(
+        {
+            "metadata": {"name": name or default_name("master")},
+            "spec": {
+                "worker": {**sizes, **_runs(shlex.split(worker_command or ""))},
+                "heartbeatTimeoutSeconds": heartbeat_timeout,
+                "taskTimeoutSeconds": task_timeout,
+                "maxTaskRetries": max_task_retries,
+                "podManager": pod_manager,
+                "taskManager": task_manager,
+                "trainingService": training_service,
+                "taskFaultTolerance": task_fault_tolerance,
+                "distributionStrategy": strategy,
+            },
+        }
+    )
+    if events is not None:
+        _check_writable(events)
+    events = events and events.absolute()
+    raise typer.Exit(asyncio.run(serve_job(job, events, port=port, token_file=token_file)))
 
 
 @app.command()
@@ -217,6 +306,24 @@ def delete(
             time.sleep(0.05)
         folder.remove()
         print(f"{folder.name}: deleted")
+
+
+def _worker_command(script: str | None, arguments: list[str], given: str | None, *, module: bool) -> list[str]:
+    """What each worker runs; nothing if nobody said."""
+    if given is not None:
+        if script is not None:
+            raise InvalidInput(f'worker-command: it is run in place of a script, so leave out "{script}"')
+        return shlex.split(given)
+    if script is None:
+        return []
+    if not module and not Path(script).is_file():
+        raise InvalidInput(f'script: there is no file "{script}"')
+    return [sys.executable, *(["-m"] if module else []), script, *arguments]
+
+
+def _runs(command: list[str]) -> dict[str, Any]:
+    """The part of a role that says what its nodes run; nodes without a command are guests."""
+    return {"template": {"spec": {"containers": [{"command": command}]}}} if command else {"guests": True}
 
 
 async def _ask(job: str, request: Any) -> None:

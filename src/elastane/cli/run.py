@@ -20,6 +20,7 @@ from elastane.cli.view import LiveView, PlainView, View, say
 from elastane.model.errors import InvalidInput, MasterUnreachable
 from elastane.model.job_spec import ElasticJob
 from elastane.platform.local.launcher import LocalJob
+from elastane.platform.local.registry import JobRecord
 
 STATUS_EVERY_S = 0.25
 OUTPUT_EVERY_S = 0.1
@@ -46,6 +47,12 @@ async def run_job(job: ElasticJob, events: Path | None, *, progress: bool, warm_
     local = LocalJob(job, events, warm_start=warm_start)
     record = await local.start()
     view: View = LiveView(Console()) if progress and sys.stdout.isatty() else PlainView()
+    end, stopped_by = await show_job(local, record, view)
+    return conclude(end, stopped_by)
+
+
+async def show_job(local: LocalJob, record: JobRecord, view: View) -> tuple[dict[str, Any], int | None]:
+    """Show a started job to its end; the answer is how it ended, and the signal that stopped it, if one did."""
     try:
         async with ControlClient(record.address, record.token) as client:
             stopped_by = await _attend(local, client, view)
@@ -53,7 +60,7 @@ async def run_job(job: ElasticJob, events: Path | None, *, progress: bool, warm_
     finally:
         await local.close()
         view.close()
-    return _conclude(end, stopped_by)
+    return end, stopped_by
 
 
 async def _attend(local: LocalJob, client: ControlClient, view: View) -> int | None:
@@ -116,7 +123,8 @@ class _StopBySignal:
             await asyncio.sleep(STATUS_EVERY_S)  # Another master takes its place, unless the job has ended.
 
 
-def _conclude(end: dict[str, Any], stopped_by: int | None) -> int:
+def conclude(end: dict[str, Any], stopped_by: int | None) -> int:
+    """Print how a job ended; the answer is the exit code."""
     if "status" in end:
         say(summary_line(last_status(end)))
     if end["end"] == "succeeded":

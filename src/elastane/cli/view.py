@@ -117,7 +117,7 @@ def nodes_table(status: pb.JobStatus, most: int = _NODES_SHOWN) -> Table:
     for node in ordered[:most]:
         state = "leaving" if node.leaving else node.status
         table.add_row(
-            f"{node.type}-{node.id}",
+            node.name.removeprefix(f"{status.job}-"),
             str(node.rank) if node.HasField("rank") else "",
             Text(state, style=_STATUS_STYLE.get(state, "yellow")),
             str(node.pid or ""),

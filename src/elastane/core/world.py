@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from elastane.model.errors import RequestRefused
 from elastane.model.ids import NodeName
 from elastane.model.world import World
 
@@ -71,6 +72,7 @@ class Rendezvous:
         self.phase = Phase.STABLE
         self.over = False
         """Whether a worker is done, and has left: once all have, who comes later finds nothing to do."""
+        self.closed = False
         self._min_size = min_size
         self._max_size = max_size
         self._target = target
@@ -106,7 +108,7 @@ class Rendezvous:
         if self._in_use(node):
             self._broken = True
             self._change_since = None
-            decisions += self._recover()
+            decisions += [] if self.closed else self._recover()
         elif self.next is not None and node in self.next.world.ranks:
             # Nobody has moved to it yet: gather anew, without the lost one.
             self._drop_next()
@@ -137,6 +139,27 @@ class Rendezvous:
         """A worker is done, and has left."""
         self.over = True
 
+    @property
+    def here(self) -> tuple[NodeName, ...]:
+        """Those who are members, or want to be."""
+        return tuple(self._here)
+
+    def close(self) -> None:
+        """The group is done: no world is formed any more."""
+        self.closed = True
+
+    def narrow(self, min_size: int, max_size: int) -> None:
+        """Keep to these limits too, for good; 0 is no limit. Raises RequestRefused if no size fits all limits."""
+        smallest, largest = max(self._min_size, min_size), min(self._max_size, max_size or self._max_size)
+        if smallest > largest:
+            raise RequestRefused(
+                f"a world of {min_size} to {max_size or 'any number of'} members does not fit the limits "
+                f"{self._min_size} to {self._max_size}"
+            )
+        if max_size:
+            self._target = largest  # Who gives a maximum waits a moment for that many.
+        self._min_size, self._max_size = smallest, largest
+
     def set_target(self, target: int, now: float) -> list[Decision]:
         """The job is to have so many workers: when they are here, nobody is waited for."""
         self._target = target
@@ -149,7 +172,7 @@ class Rendezvous:
     def next_tick(self) -> float | None:
         """When `tick` may have something to do."""
         waits = [since for since in (self._change_since, *self._reports.values()) if since is not None]
-        return min(waits) + self._settle_s if waits else None
+        return min(waits) + self._settle_s if waits and not self.closed else None
 
     def resume(self, now: float) -> list[Decision]:
         """Whoever asked these rules died, and all messages on their way with it.
@@ -178,6 +201,8 @@ class Rendezvous:
             "next": coming,
             "phase": self.phase,
             "over": self.over,
+            "closed": self.closed,
+            "sizes": [self._min_size, self._max_size],
             "target": self._target,
             "version": self._version,
             "here": list(self._here),
@@ -199,6 +224,8 @@ class Rendezvous:
             self.next = NextWorld(World(version, tuple(members)), recover)
         self.phase = Phase(state["phase"])
         self.over = state["over"]
+        self.closed = state["closed"]
+        self._min_size, self._max_size = state["sizes"]
         self._target = state["target"]
         self._version = state["version"]
         self._here = dict.fromkeys(state["here"])
@@ -211,6 +238,8 @@ class Rendezvous:
 
     def _advance(self, now: float) -> list[Decision]:
         decisions: list[Decision] = []
+        if self.closed:
+            return decisions
         for version in [version for version, since in self._reports.items() if now >= since + self._settle_s]:
             del self._reports[version]
             decisions += self._start_over(version)

@@ -31,13 +31,15 @@ async def main(agent_fd: int, lifeline_fd: int, ready_fd: int, folder: JobFolder
     record = folder.read()
     job = load_job(record.job)
     env = {**job.spec.worker.env, ENV_TOKEN: record.token}
-    platform = LocalPlatform(
-        socket.socket(fileno=agent_fd),
-        command=job.spec.worker.command,
-        env=env,
-        logs=folder.logs,
-        grace_s=job.spec.termination_grace_period_seconds,
-    )
+    platform = None
+    if job.spec.launches_nodes:
+        platform = LocalPlatform(
+            socket.socket(fileno=agent_fd),
+            command=job.spec.worker.command,
+            env=env,
+            logs=folder.logs,
+            grace_s=job.spec.termination_grace_period_seconds,
+        )
     events = EventLog(events_file)
     master = JobMaster(job, record.token, platform, events, Journal(folder.journal))
     env[ENV_MASTER] = address = await master.serve(record.address)
@@ -47,7 +49,7 @@ async def main(agent_fd: int, lifeline_fd: int, ready_fd: int, folder: JobFolder
     launcher_gone = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.add_reader(lifeline_fd, launcher_gone.set)
-    loop.add_signal_handler(signal.SIGTERM, lambda: master.job_manager.stop(at_once=False))
+    loop.add_signal_handler(signal.SIGTERM, lambda: master.node_manager.stop(at_once=False))
     running = asyncio.create_task(master.run())
     gone = asyncio.create_task(launcher_gone.wait())
     await asyncio.wait({running, gone}, return_when=asyncio.FIRST_COMPLETED)
@@ -61,7 +63,7 @@ async def main(agent_fd: int, lifeline_fd: int, ready_fd: int, folder: JobFolder
         {
             "end": outcome.end,
             "reason": outcome.reason,
-            "error": master.job_manager.error_of(outcome),
+            "error": master.node_manager.error_of(outcome),
             "status": MessageToDict(master.control.status()),
         }
     )

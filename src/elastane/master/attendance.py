@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from typing import assert_never
+from collections.abc import AsyncIterator, Callable
+from typing import Any, assert_never
 
 from elastane.core.heartbeats import Heartbeats
 from elastane.core.presence import Presence
 from elastane.master.event_log import EventLog
-from elastane.master.job_manager import JobManager
 from elastane.master.journal import Journal
+from elastane.master.node_manager import NodeManager
 from elastane.master.rendezvous_server import RendezvousServer
 from elastane.master.task_manager import Grant, TaskManager
 from elastane.model.errors import DatasetMismatch, InvalidInput, MalformedMessage, RequestRefused
 from elastane.model.ids import DatasetName, NodeName, TaskId
-from elastane.model.node import ExitReason, Node, NodeExit
+from elastane.model.node import Node, NodeExit
 from elastane.rpc import wire
 from elastane.rpc.protos import node_pb2 as pb
 from elastane.rpc.server import Send
-
-EXIT_WORD_S = 1.0
-"""After a stream broke, how long the platform has to say why, before the node's leases go to others."""
 
 LAST_WORDS_S = 1.0
 """How long the last messages to a node may take."""
@@ -29,44 +26,71 @@ LAST_WORDS_S = 1.0
 Outbox = asyncio.Queue[pb.MasterMessage | None]
 """What is to be written to a node; None ends it."""
 
-_BLAMED = frozenset({ExitReason.ERROR, ExitReason.OOM, ExitReason.LOST})
-"""The ends of a worker that count as a failed try of the shard that it worked on."""
+OnStream = Callable[[NodeName], None]
 
 
 class Attendance:
-    """The `Nodes` service."""
+    """The `Nodes` service. Components that a job does not have are None; what is asked of them is refused.
+
+    Others follow the streams through the callbacks: `on_attended`, with a node that has opened a stream, so that all it
+    had and knew on an earlier one is void; `on_resumed`, with one that goes on with all that it had and knew, after the
+    death of a master; `on_disconnected`, when a stream broke; `on_left`, when a node said goodbye.
+    """
 
     def __init__(
         self,
-        job_manager: JobManager,
-        task_manager: TaskManager,
-        rendezvous: RendezvousServer,
+        node_manager: NodeManager,
+        task_manager: TaskManager | None,
+        rendezvous: RendezvousServer | None,
         events: EventLog,
         *,
         heartbeat_timeout_s: float,
         check_replicas: bool,
         journal: Journal,
     ) -> None:
-        self._job_manager = job_manager
-        self._task_manager = task_manager
-        self._rendezvous = rendezvous
+        self.on_attended: list[OnStream] = []
+        self.on_resumed: list[OnStream] = []
+        self.on_disconnected: list[OnStream] = []
+        self.on_left: list[Callable[[NodeName, pb.Goodbye], None]] = []
+        self._node_manager = node_manager
+        self._task_manager_or_none = task_manager
+        self._rendezvous_or_none = rendezvous
         self._events = events
         self._clock = journal.clock
         self._check_replicas = check_replicas
         self._heartbeats = Heartbeats(heartbeat_timeout_s)
         self._sessions: dict[NodeName, Outbox] = {}
-        self._awaiting_word: dict[NodeName, asyncio.TimerHandle] = {}
         self._presence = journal.watch("presence", Presence())
-        self._awaited = set(self._presence.nodes)
+        self.awaited = set(self._presence.nodes)
         """Nodes that attended when a master before this one died, and may go on as if it had not."""
-        for name in self._awaited:
+        for name in self.awaited:
             self._heartbeats.heard(name, self._clock())
-        job_manager.on_node_end.append(self._on_node_end)
+        self._streams: set[asyncio.Task[Any]] = set()
+        self._ended_why: str | None = None
+        node_manager.on_node_end.append(self._on_node_end)
+
+    @property
+    def _task_manager(self) -> TaskManager:
+        if self._task_manager_or_none is None:
+            raise RequestRefused("this job has no task manager; it was started with --no-task-manager")
+        return self._task_manager_or_none
+
+    @property
+    def _rendezvous(self) -> RendezvousServer:
+        if self._rendezvous_or_none is None:
+            raise RequestRefused("this job has no rendezvous server; start it with --strategy ring-allreduce")
+        return self._rendezvous_or_none
 
     def tell(self, name: NodeName, message: pb.MasterMessage) -> None:
         """Say something to a node, if its stream is open."""
         if outbox := self._sessions.get(name):
             outbox.put_nowait(message)
+
+    def end(self, why: str) -> None:
+        """End all streams, so that those who are still here need not look for a master that is gone."""
+        self._ended_why = why
+        for stream in self._streams:
+            stream.cancel()
 
     def attends(self, name: NodeName) -> bool:
         return name in self._sessions
@@ -76,7 +100,8 @@ class Attendance:
         while True:
             await asyncio.sleep(self._heartbeats.look_every_s)
             for name in self._heartbeats.silent(self._clock()):
-                self._job_manager.lost(name, f"not heard for {self._heartbeats.limit_s:g} s")
+                self._node_manager.lost(name, f"not heard for {self._heartbeats.limit_s:g} s")
+                self._forget(name)
 
     async def attend(self, messages: AsyncIterator[pb.NodeMessage], send: Send) -> None:
         first = await anext(messages, None)
@@ -84,22 +109,33 @@ class Attendance:
             raise MalformedMessage("a stream without a message, or with one over the size limit")
         hello = wire.checked_hello(first)
         name = NodeName(hello.node)
-        if not self._job_manager.expects(name):
+        if self._ended_why is not None:
+            raise RequestRefused(self._ended_why)
+        if not self._node_manager.expects(name):
             raise RequestRefused(f'node "{name[:100]}" is not expected here: it has ended, or was never launched')
         outbox: Outbox = asyncio.Queue()
         self._arrived(name, outbox, resumes=hello.resumes)
         writer = asyncio.create_task(_write(outbox, send))
+        if stream := asyncio.current_task():
+            self._streams.add(stream)
         try:
             async for message in messages:
                 if self._sessions.get(name) is not outbox:
                     return  # The node has opened another stream, or was given up.
                 self._heartbeats.heard(name, self._clock())
                 if message.WhichOneof("body") == "goodbye":
-                    self._left(name, preempted=message.goodbye.preempted)
+                    self._left(name, message.goodbye)
                     outbox.put_nowait(pb.MasterMessage(farewell=pb.Farewell()))
                     return
                 self._handle(name, message, outbox)
+        except asyncio.CancelledError:
+            if stream is None or self._ended_why is None:
+                raise
+            stream.uncancel()
+            raise RequestRefused(self._ended_why) from None
         finally:
+            if stream:
+                self._streams.discard(stream)
             if self._sessions.get(name) is outbox:
                 self._broken(name)
             # Let what is said be written: a write that is cut off would keep the stream from ending.
@@ -111,8 +147,8 @@ class Attendance:
     def _handle(self, name: NodeName, message: pb.NodeMessage, outbox: Outbox) -> None:
         dataset = DatasetName("")
         refused: list[str] = []
+        body = message.WhichOneof("body")
         try:
-            body = message.WhichOneof("body")
             match body:
                 case "heartbeat":
                     pass
@@ -161,12 +197,14 @@ class Attendance:
         except (DatasetMismatch, InvalidInput, RequestRefused) as error:
             refused = [str(error)]
         if refused:
-            outbox.put_nowait(pb.MasterMessage(refused=pb.Refused(reason="; ".join(refused), dataset=dataset)))
+            reason = "; ".join(refused)
+            answer = pb.Refused(reason=reason, dataset=dataset, world=body == "join_world")
+            outbox.put_nowait(pb.MasterMessage(refused=answer))
 
     def _handle_world(self, name: NodeName, message: pb.NodeMessage) -> None:
         match message.WhichOneof("body"):
             case "join_world":
-                self._rendezvous.join(name)
+                self._rendezvous.join(name, message.join_world.min_size, message.join_world.max_size)
             case "leave_world":
                 self._rendezvous.leave(name)
             case "world_ready":
@@ -178,12 +216,11 @@ class Attendance:
                 self._rendezvous.broken(name, message.world_broken.version)
 
     def _arrived(self, name: NodeName, outbox: Outbox, *, resumes: bool) -> None:
-        resumed = resumes and name in self._awaited
-        self._awaited.discard(name)
+        resumed = resumes and name in self.awaited
+        self.awaited.discard(name)
         if not resumed:
-            # What it had leased on an earlier stream is void: it starts anew, and so do its shards.
-            self._return_shards(name, None)
-            self._rendezvous.lost(name)
+            for callback in self.on_attended:
+                callback(name)
         self._sessions[name] = outbox
         self._presence.arrived(name)
         self._heartbeats.heard(name, self._clock())
@@ -193,42 +230,31 @@ class Attendance:
         )
         outbox.put_nowait(pb.MasterMessage(welcome=welcome))
         if resumed:
-            self._rendezvous.retell(name)
+            for callback in self.on_resumed:
+                callback(name)
 
-    def _left(self, name: NodeName, *, preempted: bool) -> None:
-        self._events.emit("node_left", node=name, preempted=preempted)
-        if preempted:
-            self._job_manager.preempted(name)
-        else:
-            self._rendezvous.completed()
+    def _left(self, name: NodeName, goodbye: pb.Goodbye) -> None:
+        self._events.emit("node_left", node=name, preempted=goodbye.preempted)
         self._forget(name)
-        self._return_shards(name, None)
+        for callback in self.on_left:
+            callback(name, goodbye)
 
     def _broken(self, name: NodeName) -> None:
-        """The stream broke: the process died, or only the connection did. The platform will know which."""
+        """The stream broke: the process died, or only the connection did."""
         self._events.emit("node_disconnected", node=name)
         del self._sessions[name]
         self._presence.gone(name)
-        self._rendezvous.lost(name)
-        loop = asyncio.get_running_loop()
-        self._awaiting_word[name] = loop.call_later(EXIT_WORD_S, self._return_shards, name, None)
+        for callback in self.on_disconnected:
+            callback(name)
 
-    def _on_node_end(self, node: Node, exit: NodeExit) -> None:
+    def _on_node_end(self, node: Node, exit: NodeExit) -> None:  # noqa: ARG002  # however it ended
         self._forget(node.name)
-        blamed = exit.reason in _BLAMED and not node.is_released
-        self._return_shards(node.name, f"{node.short_name} ended ({exit.reason})" if blamed else None)
 
     def _forget(self, name: NodeName) -> None:
-        self._awaited.discard(name)
+        self.awaited.discard(name)
         self._sessions.pop(name, None)
         self._presence.gone(name)
         self._heartbeats.forget(name)
-        self._rendezvous.lost(name)
-
-    def _return_shards(self, name: NodeName, error: str | None) -> None:
-        if timer := self._awaiting_word.pop(name, None):
-            timer.cancel()
-        self._task_manager.worker_lost(name, error)
 
 
 def _leases(dataset: DatasetName, grant: Grant) -> pb.MasterMessage:

@@ -9,7 +9,7 @@ from elastane.core.lockstep import StepLedger
 from elastane.core.shards import ShardLedger
 from elastane.master.attendance import Attendance
 from elastane.master.event_log import EventLog
-from elastane.master.job_manager import JobManager
+from elastane.master.node_manager import NodeManager
 from elastane.master.rendezvous_server import RendezvousServer
 from elastane.master.task_manager import TaskManager
 from elastane.model.errors import MalformedMessage
@@ -26,15 +26,15 @@ class Control:
     def __init__(
         self,
         job: ElasticJob,
-        job_manager: JobManager,
-        task_manager: TaskManager,
-        rendezvous: RendezvousServer,
+        node_manager: NodeManager,
+        task_manager: TaskManager | None,
+        rendezvous: RendezvousServer | None,
         attendance: Attendance,
         events: EventLog,
         clock: Callable[[], float],
     ) -> None:
         self._job = job
-        self._job_manager = job_manager
+        self._node_manager = node_manager
         self._task_manager = task_manager
         self._rendezvous = rendezvous
         self._attendance = attendance
@@ -67,33 +67,36 @@ class Control:
                     continue
 
     async def scale(self, request: pb.ScaleRequest) -> pb.Done:
-        self._job_manager.scale(request.workers)
+        self._node_manager.scale(request.workers)
         return pb.Done()
 
     async def drain(self, request: pb.DrainRequest) -> pb.Done:
-        self._job_manager.drain(request.node)
+        self._node_manager.drain(request.node)
         return pb.Done()
 
     async def stop(self, request: pb.StopRequest) -> pb.Done:
-        self._job_manager.stop(at_once=request.at_once)
+        self._node_manager.stop(at_once=request.at_once)
         return pb.Done()
 
     def status(self) -> pb.JobStatus:
         """The job as it is now."""
-        outcome = self._job_manager.outcome
-        return pb.JobStatus(
+        outcome = self._node_manager.outcome
+        status = pb.JobStatus(
             job=self._job.name,
-            state=outcome.end if outcome else "stopping" if self._job_manager.workers.group.stopping else "running",
+            state=outcome.end if outcome else "stopping" if self._node_manager.stopping else "running",
             reason=outcome.reason if outcome else "",
             elapsed_s=self._clock(),
-            workers_wanted=self._job_manager.workers.group.target,
-            node=[self._node_view(node) for node in self._job_manager.workers.group.nodes],
-            dataset=[_dataset_view(ledger) for ledger in self._task_manager.all_ledgers],
-            samples_per_s=self._task_manager.rate.per_second(self._clock()),
-            world_version=self._rendezvous.world.version,
-            world_size=len(self._rendezvous.world),
-            steps=self._task_manager.steps,
+            workers_wanted=self._node_manager.target,
+            node=[self._node_view(node) for node in self._node_manager.nodes],
         )
+        if self._task_manager is not None:
+            status.dataset.extend(_dataset_view(ledger) for ledger in self._task_manager.all_ledgers)
+            status.samples_per_s = self._task_manager.rate.per_second(self._clock())
+            status.steps = self._task_manager.steps
+        if self._rendezvous is not None:
+            status.world_version = self._rendezvous.world.version
+            status.world_size = len(self._rendezvous.world)
+        return status
 
     def _node_view(self, node: Node) -> pb.NodeView:
         return pb.NodeView(
@@ -102,13 +105,13 @@ class Control:
             id=node.id,
             slot=node.slot,
             status=node.status,
-            pid=0 if node.status.final else self._job_manager.pids.get(node.name, 0),
+            pid=0 if node.status.final else self._node_manager.pids.get(node.name, 0),
             restarts=node.restarts,
             attending=self._attendance.attends(node.name),
             leaving=node.is_released and not node.status.final,
             exit_reason=node.exit.reason if node.exit else "",
-            committed_samples=self._task_manager.committed_by.get(node.name, 0),
-            rank=self._rendezvous.world.ranks.get(node.name),
+            committed_samples=self._task_manager.committed_by.get(node.name, 0) if self._task_manager else 0,
+            rank=self._rendezvous.world.ranks.get(node.name) if self._rendezvous else None,
         )
 
 

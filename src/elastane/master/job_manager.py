@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from elastane.core.nodes import Outcome
 from elastane.master.event_log import EventLog
 from elastane.master.journal import Journal
+from elastane.master.node_manager import OnNodeEnd
 from elastane.master.worker_manager import WorkerManager
 from elastane.model.errors import PlatformError
 from elastane.model.event import NodeEvent
@@ -17,8 +18,8 @@ from elastane.model.job_spec import ElasticJob
 from elastane.model.node import ExitReason, Node, NodeExit, NodeGroupResource, NodeStatus, NodeType
 from elastane.model.plan import ResourcePlan, ScalePlan
 from elastane.platform.base import Platform
+from elastane.rpc.protos import node_pb2 as pb
 
-OnNodeEnd = Callable[[Node, NodeExit], None]
 _TRACEBACK = "Traceback (most recent call last)"
 _ERROR_TAIL = 4000
 
@@ -27,8 +28,7 @@ LAST_PLAN_S = 1.0
 
 
 class JobManager:
-    """Nodes from their launch to their end. Other components follow along through `on_node_end`, and
-    `on_target`, which says how many workers the job is to have."""
+    """A NodeManager for nodes that it launches on a platform, from their launch to their end."""
 
     def __init__(self, job: ElasticJob, platform: Platform, events: EventLog, journal: Journal) -> None:
         self.workers = WorkerManager(job.name, job.spec.worker, journal)
@@ -44,8 +44,20 @@ class JobManager:
         self._changed = asyncio.Event()
 
     @property
+    def stopping(self) -> bool:
+        return self.workers.group.stopping
+
+    @property
     def outcome(self) -> Outcome | None:
         return self.workers.group.outcome
+
+    @property
+    def nodes(self) -> Sequence[Node]:
+        return self.workers.group.nodes
+
+    @property
+    def target(self) -> int:
+        return self.workers.group.target
 
     def error_of(self, outcome: Outcome) -> str:
         """What the node at fault printed last, from its last traceback on."""
@@ -125,9 +137,10 @@ class JobManager:
         assert group.outcome is not None
         return group.outcome
 
-    def preempted(self, name: NodeName) -> None:
-        """A node says that it was told to leave; its coming exit is no completion."""
-        self.workers.group.preempted(name)
+    def left(self, name: NodeName, goodbye: pb.Goodbye) -> None:
+        """A node said goodbye. If that is because it was told to leave, its coming exit is no completion."""
+        if goodbye.preempted:
+            self.workers.group.preempted(name)
 
     def lost(self, name: NodeName, why: str) -> None:
         """A node is silent or stuck: give it up, wherever it is, and replace it."""

@@ -1,18 +1,16 @@
-"""JobMaster: the components of one job, wired together, and the loop that ends with the job."""
+"""JobMaster: serves the components of one job, and runs the loop that ends with the job."""
 
 from __future__ import annotations
 
 import asyncio
 
 from elastane.core.nodes import JobEnd, Outcome
-from elastane.master.attendance import Attendance
-from elastane.master.control import Control
+from elastane.master.components import create_components
 from elastane.master.event_log import EventLog
 from elastane.master.job_manager import JobManager
 from elastane.master.journal import Journal
-from elastane.master.rendezvous_server import RendezvousServer
 from elastane.master.task_manager import TaskManager
-from elastane.model.errors import PlatformError
+from elastane.model.errors import PlatformError, RequestRefused
 from elastane.model.ids import NodeName
 from elastane.model.job_spec import ElasticJob
 from elastane.platform.base import Platform
@@ -23,60 +21,51 @@ _EXPIRY_LOOK_S = 1.0
 
 
 class JobMaster:
-    """One job's master over one platform."""
+    """One job's master, over a platform if it launches nodes."""
 
     def __init__(
-        self, job: ElasticJob, token: str, platform: Platform, events: EventLog, journal: Journal | None = None
+        self, job: ElasticJob, token: str, platform: Platform | None, events: EventLog, journal: Journal | None = None
     ) -> None:
-        journal = journal or Journal()
-        clock = journal.clock
-        self._journal = journal
         self._job = job
         self._events = events
-        self._clock = clock
-        self.job_manager = JobManager(job, platform, events, journal)
-        self.task_manager = TaskManager(
-            events,
-            max_task_retries=job.spec.max_task_retries,
-            task_timeout_s=job.spec.task_timeout_seconds,
-            on_failed=self.job_manager.fail,
-            journal=journal,
-        )
-        role = job.spec.worker
-        self.rendezvous = RendezvousServer(
-            events,
-            self._tell,
-            min_size=role.min_replicas,
-            max_size=role.max_replicas,
-            target=role.replicas,
-            journal=journal,
-            on_differ=self.job_manager.fail,
-        )
-        self.job_manager.on_target.append(self.rendezvous.set_target)
-        self.attendance = Attendance(
-            self.job_manager,
-            self.task_manager,
-            self.rendezvous,
-            events,
-            heartbeat_timeout_s=job.spec.heartbeat_timeout_seconds,
-            check_replicas=job.spec.check_replicas,
-            journal=journal,
-        )
-        self.control = Control(
-            job, self.job_manager, self.task_manager, self.rendezvous, self.attendance, events, clock
-        )
+        self._journal = journal or Journal()
+        self._clock = self._journal.clock
+        self._components = create_components(job, platform, events, self._tell, self._journal)
+        self.node_manager = self._components.node_manager
+        self.attendance = self._components.attendance
+        self.control = self._components.control
         self._server = RpcServer(token, self._refused)
         self._server.add(node_pb2.DESCRIPTOR.services_by_name["Nodes"], self.attendance)
         self._server.add(control_pb2.DESCRIPTOR.services_by_name["Control"], self.control)
+
+    @property
+    def job_manager(self) -> JobManager:
+        """The manager of the nodes that this job launches. Raises RequestRefused if it launches none."""
+        if not isinstance(self.node_manager, JobManager):
+            raise RequestRefused(f'job "{self._job.name}" launches no nodes')
+        return self.node_manager
+
+    @property
+    def task_manager(self) -> TaskManager:
+        """Raises RequestRefused if this job has none."""
+        if self._components.task_manager is None:
+            raise RequestRefused(f'job "{self._job.name}" has no task manager')
+        return self._components.task_manager
 
     async def serve(self, address: str = "") -> str:
         """Start to answer, at this address or a free one; the result is the address. Raises PlatformError."""
         served = await self._server.start(address)
         if self._journal.resumed:
             self._events.emit("master_restarted", job=self._job.name, at_s=round(self._clock(), 3))
-            self.rendezvous.resume()
+            if self._components.rendezvous is not None:
+                self._components.rendezvous.resume()
         else:
-            self._events.emit("job_started", job=self._job.name, workers=self._job.spec.worker.replicas)
+            self._events.emit(
+                "job_started",
+                job=self._job.name,
+                workers=self._job.spec.worker.replicas if self._job.spec.launches_nodes else 0,
+                components=self._job.spec.components.names,
+            )
         return served
 
     async def run(self) -> Outcome:
@@ -85,7 +74,7 @@ class JobMaster:
             asyncio.create_task(self.attendance.watch_heartbeats()),
             asyncio.create_task(self._watch_expiry()),
         ]
-        running = asyncio.create_task(self.job_manager.run())
+        running = asyncio.create_task(self.node_manager.run())
         try:
             # A watcher ends only by an error of this program, which must not pass for a job that goes on.
             await asyncio.wait({running, *watchers}, return_when=asyncio.FIRST_COMPLETED)
@@ -94,7 +83,7 @@ class JobMaster:
                     watcher.result()
             outcome = await running
         except PlatformError as error:
-            outcome = self.job_manager.abandon(str(error))
+            outcome = self.node_manager.abandon(str(error))
         finally:
             running.cancel()
             for watcher in watchers:
@@ -105,19 +94,21 @@ class JobMaster:
 
     def launcher_died(self) -> Outcome:
         """Give up: with the launcher the agent went, and with the agent all nodes."""
-        outcome = self.job_manager.abandon("the launcher died")
+        outcome = self.node_manager.abandon("the launcher died")
         self._conclude(outcome)
         return outcome
 
     async def close(self, grace_s: float = 2.0) -> None:
         """Stop to answer; watchers have so long to fetch the last events."""
         self.control.end()
+        self.attendance.end(f'job "{self._job.name}" has ended')
         await self._server.stop(grace_s)
         self._events.close()
         self._journal.close()
 
     def _conclude(self, outcome: Outcome) -> None:
-        left = self.task_manager.remaining_samples
+        tasks = self._components.task_manager
+        left = 0 if tasks is None else tasks.remaining_samples
         if outcome.end is JobEnd.SUCCEEDED and left:
             self._events.emit("data_left", samples=left, reason="every worker ended before the data did")
         self._events.emit("job_ended", end=outcome.end, reason=outcome.reason, node=outcome.node)
@@ -126,12 +117,13 @@ class JobMaster:
         self.attendance.tell(node, message)
 
     async def _watch_expiry(self) -> None:
+        tasks = self._components.task_manager
         while True:
             await asyncio.sleep(_EXPIRY_LOOK_S)
-            expiry = self.task_manager.next_expiry()
-            if expiry is not None and expiry <= self._clock():
-                for node in self.task_manager.expire():
-                    self.job_manager.lost(node, "no progress in its shard")
+            expiry = None if tasks is None else tasks.next_expiry()
+            if tasks is not None and expiry is not None and expiry <= self._clock():
+                for node in tasks.expire():
+                    self.node_manager.lost(node, "no progress in its shard")
 
     def _refused(self, peer: str, method: str, reason: str) -> None:
         self._events.emit("message_refused", peer=peer, method=method, reason=reason)

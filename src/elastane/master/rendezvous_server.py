@@ -53,11 +53,26 @@ class RendezvousServer:
         """The current world."""
         return self._rules.current
 
-    def join(self, node: NodeName) -> None:
+    def join(self, node: NodeName, min_size: int = 0, max_size: int = 0) -> None:
+        """A node wants to be a member; the limits that it knows of count too. Raises RequestRefused if none fits."""
+        if min_size or max_size:
+            self._rules.narrow(min_size, max_size)
+        if self._rules.closed:
+            self._tell_closed(node)
         self._carry_out(self._rules.join(node, self._clock()))
 
     def leave(self, node: NodeName) -> None:
         self._carry_out(self._rules.leave(node, self._clock()))
+
+    def left(self, node: NodeName, goodbye: pb.Goodbye) -> None:
+        """A node said goodbye. With `over` no world is formed any more, and those who are here hear of it."""
+        if not goodbye.preempted:
+            self.completed()
+        if goodbye.over and not self._rules.closed:
+            self._rules.close()
+            for other in self._rules.here:
+                self._tell_closed(other)
+        self.lost(node)
 
     def lost(self, node: NodeName) -> None:
         self._carry_out(self._rules.lost(node, self._clock()))
@@ -87,6 +102,8 @@ class RendezvousServer:
 
     def retell(self, node: NodeName) -> None:
         """A node comes back after a master died: tell it what it may not have heard."""
+        if self._rules.closed:
+            self._tell_closed(node)
         for decision in self._rules.retold(node):
             match decision:
                 case NextWorld(world, recover):
@@ -98,6 +115,9 @@ class RendezvousServer:
 
     def set_target(self, workers: int) -> None:
         self._carry_out(self._rules.set_target(workers, self._clock()))
+
+    def _tell_closed(self, node: NodeName) -> None:
+        self._tell(node, pb.MasterMessage(next_world=pb.NextWorld(version=self.world.version, over=True)))
 
     def _tick(self) -> None:
         self._timer = None

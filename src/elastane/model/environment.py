@@ -1,10 +1,13 @@
-"""The variables that a platform sets for a node, and that `elastane.join()` reads."""
+"""The variables that a platform sets for a node, and that `elastane.join()` and guests read."""
 
 ENV_MASTER = "ELASTANE_MASTER"
 """HOST:PORT of the job's master."""
 
 ENV_TOKEN = "ELASTANE_TOKEN"  # noqa: S105  # the variable's name, not a token
 """The job's token."""
+
+ENV_TOKEN_FILE = "ELASTANE_TOKEN_FILE"  # noqa: S105  # likewise
+"""A file that holds the job's token, for guests that are not given the token itself."""
 
 ENV_NODE = "ELASTANE_NODE"
 """The node's full name."""

@@ -14,6 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSeriali
 from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails, PydanticCustomError
 
+from elastane.model.components import ComponentSet
 from elastane.model.errors import InvalidInput, InvalidJobSpec
 from elastane.model.ids import JobName, job_name
 from elastane.model.node import NodeResource
@@ -122,7 +123,17 @@ class RoleSpec(_Document):
     restart_count: Annotated[int, Field(strict=True, ge=0, le=10_000)] = 3
     critical: Critical = Critical.NONE
     resource: ResourceSpec = ResourceSpec()
-    template: PodTemplate
+    guests: Annotated[bool, Field(strict=True)] = False
+    """Whether these nodes are started by others, and come by themselves; then there is no template."""
+    template: PodTemplate | None = None
+
+    @model_validator(mode="after")
+    def _has_a_command(self) -> RoleSpec:
+        if self.template is None and not self.guests:
+            raise _field_error("template", "missing")
+        if self.template is not None and self.guests:
+            raise _field_error("template", "guests are started by others, so there is nothing to run")
+        return self
 
     @model_validator(mode="after")
     def _sizes_in_order(self) -> RoleSpec:
@@ -136,16 +147,20 @@ class RoleSpec(_Document):
 
     @property
     def command(self) -> tuple[str, ...]:
-        container = self.template.spec.containers[0]
-        return container.command + container.args
+        """What each node runs; nothing for guests."""
+        return () if self._container is None else self._container.command + self._container.args
 
     @property
     def env(self) -> dict[str, str]:
-        return {variable.name: variable.value for variable in self.template.spec.containers[0].env}
+        return {} if self._container is None else {given.name: given.value for given in self._container.env}
+
+    @property
+    def _container(self) -> Container | None:
+        return None if self.template is None else self.template.spec.containers[0]
 
 
 class ElasticJobSpec(_Document):
-    distribution_strategy: DistributionStrategy = DistributionStrategy.NONE
+    distribution_strategy: DistributionStrategy = DistributionStrategy.RING_ALLREDUCE
     worker: RoleSpec
     heartbeat_timeout_seconds: Seconds = 10.0
     """A worker that says nothing for so long is lost."""
@@ -157,6 +172,34 @@ class ElasticJobSpec(_Document):
     """A node that is asked to leave is killed after so long."""
     check_replicas: Annotated[bool, Field(strict=True)] = False
     """Whether workers compare checksums of their training state whenever the world has changed."""
+    pod_manager: Annotated[bool, Field(strict=True)] = True
+    task_manager: Annotated[bool, Field(strict=True)] = True
+    training_service: Annotated[bool, Field(strict=True)] = False
+    task_fault_tolerance: Annotated[bool, Field(strict=True)] = True
+
+    @property
+    def components(self) -> ComponentSet:
+        """What the job's master is to start. The rendezvous server comes with the all-reduce strategy."""
+        return ComponentSet(
+            pod_manager=self.pod_manager,
+            task_manager=self.task_manager,
+            rendezvous=self.distribution_strategy is DistributionStrategy.RING_ALLREDUCE,
+            training_service=self.training_service,
+            task_fault_tolerance=self.task_fault_tolerance,
+        )
+
+    @property
+    def launches_nodes(self) -> bool:
+        """Whether the job's master launches its nodes; else others do."""
+        return self.pod_manager and not self.worker.guests
+
+    @model_validator(mode="after")
+    def _components_go_together(self) -> ElasticJobSpec:
+        if wrong := self.components.contradiction():
+            raise _field_error(wrong.field, wrong.reason)
+        if not self.pod_manager and not self.worker.guests:
+            raise _field_error("worker", "without the pod manager nobody launches workers; say guests: true")
+        return self
 
 
 class Metadata(_Document):

@@ -90,7 +90,7 @@ class Node:
     """One node. `id` is never used twice in a job; a replacement takes over the `slot` of the node that it replaces.
 
     The worker in slot 0 is the chief. `restarts` counts the slot's counted relaunches so far. A node that was told to
-    leave `is_released`, and is then no longer `relaunchable`.
+    leave `is_released`, and is then no longer `relaunchable`. A node that others started has the name that it gave.
     """
 
     job: JobName
@@ -104,14 +104,15 @@ class Node:
     relaunchable: bool = True
     is_released: bool = False
     exit: NodeExit | None = None
+    given_name: NodeName | None = None
 
     @property
     def name(self) -> NodeName:
-        return NodeName(f"{self.job}-{self.type}-{self.id}")
+        return self.given_name or NodeName(f"{self.job}-{self.type}-{self.id}")
 
     @property
     def short_name(self) -> str:
-        return f"{self.type}-{self.id}"
+        return self.given_name or f"{self.type}-{self.id}"
 
     def moved_to(self, status: NodeStatus, exit: NodeExit | None = None) -> Node:
         """The same node in another status; raise IllegalTransition if `status` cannot follow the present one."""

@@ -44,7 +44,8 @@ class RpcServer:
         self._token = token.encode()
         self._on_refused = on_refused
         self._refusals_seen: set[tuple[str, str]] = set()
-        self._server = grpc.aio.server(options=CHANNEL_OPTIONS)
+        # Two masters on one port would each get some of the calls.
+        self._server = grpc.aio.server(options=[*CHANNEL_OPTIONS, ("grpc.so_reuseport", 0)])
 
     def add(self, service: ServiceDescriptor, implementation: object) -> None:
         handlers = {

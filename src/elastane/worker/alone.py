@@ -34,7 +34,7 @@ class AloneLink:
         """There is nobody to compare with."""
         return False
 
-    def join_world(self, follower: WorldFollower) -> None:
+    def join_world(self, follower: WorldFollower, *, min_size: int = 0, max_size: int = 0) -> None:
         """Alone, a world of one, at once."""
         self._follower = follower
         follower.next_world(Place(version=1, rank=0, size=1), recover=False, over=False)
@@ -96,5 +96,5 @@ class AloneLink:
     def flush(self) -> None:
         """Nothing is ever left unsaid here."""
 
-    def close(self, *, preempted: bool) -> None:
+    def close(self, *, preempted: bool, over: bool = False) -> None:
         self._sinks.clear()

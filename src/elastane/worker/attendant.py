@@ -80,6 +80,7 @@ class Attendant:
         self._pauses = _pauses()
         self._goodbye: pb.NodeMessage | None = None
         self._follower: WorldFollower | None = None
+        self._join = pb.NodeMessage(join_world=pb.JoinWorld())
         self._wanted: dict[tuple[int, str], concurrent.futures.Future[bytes]] = {}
         self._check_replicas = False
         self._said_before = SaidBefore()
@@ -108,12 +109,14 @@ class Attendant:
     def check_replicas(self) -> bool:
         return self._check_replicas
 
-    def join_world(self, follower: WorldFollower) -> None:
+    def join_world(self, follower: WorldFollower, *, min_size: int = 0, max_size: int = 0) -> None:
+        self._join = pb.NodeMessage(join_world=pb.JoinWorld(min_size=min_size, max_size=max_size))
+
         def on_loop() -> None:
             self._follower = follower
             if self._failure is not None:
                 follower.failed(self._failure)
-            self._tell(pb.NodeMessage(join_world=pb.JoinWorld()))
+            self._tell(self._join)
 
         if not self._on_loop(on_loop):
             raise self._ended()
@@ -178,8 +181,8 @@ class Attendant:
     def flush(self) -> None:
         self._on_loop(self._pass_on)
 
-    def close(self, *, preempted: bool) -> None:
-        self._goodbye = pb.NodeMessage(goodbye=pb.Goodbye(preempted=preempted))
+    def close(self, *, preempted: bool, over: bool = False) -> None:
+        self._goodbye = pb.NodeMessage(goodbye=pb.Goodbye(preempted=preempted, over=over))
         self._said.append(self._goodbye)
         self.flush()
         try:
@@ -320,7 +323,7 @@ class Attendant:
             sink.voided()
         if self._follower is not None:
             self._follower.rejoin()
-            self._tell(pb.NodeMessage(join_world=pb.JoinWorld()))
+            self._tell(self._join)
         if self._goodbye is not None:
             self._outbox.put_nowait(self._goodbye)
 
@@ -351,7 +354,9 @@ class Attendant:
                 self._defined(DatasetName(message.dataset_defined.name), None)
             case "refused":
                 name = DatasetName(message.refused.dataset)
-                if not self._defined(name, DatasetMismatch(message.refused.reason)):
+                if message.refused.world and self._follower is not None:
+                    self._follower.failed(RequestRefused(message.refused.reason))
+                elif not self._defined(name, DatasetMismatch(message.refused.reason)):
                     _log.warning("the master refused: %s", message.refused.reason)
             case "next_world" | "go_to_world" | "world_settled":
                 if self._follower is not None:

@@ -62,8 +62,8 @@ class WorldLink(Protocol):
     def check_replicas(self) -> bool:
         """Whether a checksum is to be told with every move."""
 
-    def join_world(self, follower: WorldFollower) -> None:
-        """Be a member of the world from now on, and let `follower` hear of it."""
+    def join_world(self, follower: WorldFollower, *, min_size: int = 0, max_size: int = 0) -> None:
+        """Be a member of the world from now on, and let `follower` hear of it. 0 is no limit of its size."""
 
     def give_notice(self) -> None:
         """Say that this worker will leave, so that the others form a world without it. Safe in a signal handler."""
@@ -105,5 +105,5 @@ class Link(WorldLink, Protocol):
     def flush(self) -> None:
         """Say at once what has not been said yet: the caller is about to wait."""
 
-    def close(self, *, preempted: bool) -> None:
-        """Say goodbye, once all that was said before has been heard."""
+    def close(self, *, preempted: bool, over: bool = False) -> None:
+        """Say goodbye, once all that was said before has been heard. With `over` no world is formed any more."""

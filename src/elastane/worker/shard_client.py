@@ -68,7 +68,7 @@ class ShardClient:
         with self._changed:
             self._ask_ahead()
             while missing:
-                while not self._held and not self._may_return(bool(slices)):
+                while not self._held and not self._may_return(partial=bool(slices)):
                     self._link.flush()
                     self._changed.wait()
                 if self._failure is not None:
@@ -88,6 +88,24 @@ class ShardClient:
             return []
         return slices
 
+    def take_shard(self) -> Slice | None:
+        """The next shard, or what is left of one; None when all is done or the worker leaves.
+
+        Raises what the link failed with.
+        """
+        with self._changed:
+            self._ask_ahead()
+            while not self._held and not self._may_return(partial=False):
+                self._link.flush()
+                self._changed.wait()
+            if self._failure is not None:
+                raise self._failure
+            if self._draining or not self._held:
+                return None
+            piece = self._cut(self._held[0], len(self._held[0].samples))
+            self._ask_ahead()
+            return piece
+
     def commit(self, slices: Sequence[Slice]) -> bool:
         """Count the samples of a finished batch; False if they were leased before the leases were voided."""
         valid = [piece for piece in slices if piece.lease_round == self._lease_round]
@@ -99,6 +117,10 @@ class ShardClient:
     def put_back(self, slices: Sequence[Slice], error: str | None = None) -> None:
         """Return all tasks: those of these slices, against which `error` counts, and all others."""
         self.put_back_ahead(slices)
+        self.put_back_only(slices, error)
+
+    def put_back_only(self, slices: Sequence[Slice], error: str | None = None) -> None:
+        """Return the tasks of these slices, against which `error` counts."""
         tasks = dict.fromkeys(piece.task for piece in slices if piece.lease_round == self._lease_round)
         if tasks:
             self._link.give_back(self.spec.name, list(tasks), error)
@@ -156,7 +178,7 @@ class ShardClient:
             self._failure = error
             self._changed.notify_all()
 
-    def _may_return(self, partial: bool) -> bool:
+    def _may_return(self, *, partial: bool) -> bool:
         ended = self._finished or self._draining or self._failure is not None
         return ended or (partial and self._told_to_wait)
 

@@ -33,10 +33,20 @@ SHORT_LIVES = 5
 class LocalJob:
     """A job that this process launched: its folder, its master and its agent."""
 
-    def __init__(self, job: ElasticJob, events_file: Path | None, *, warm_start: bool = True) -> None:
+    def __init__(
+        self,
+        job: ElasticJob,
+        events_file: Path | None,
+        *,
+        warm_start: bool = True,
+        address: str = "",
+        token: str | None = None,
+    ) -> None:
         self._job = job
         self._events_file = events_file
         self._warm_start = warm_start
+        self._listen_at = address
+        self._token = token or secrets.token_urlsafe(32)
 
     async def start(self) -> JobRecord:
         """Start agent and master; return once the master serves. Raises JobExists, PlatformError."""
@@ -44,20 +54,23 @@ class LocalJob:
         self._lock = self.folder.hold()
         record = JobRecord(
             name=self._job.name,
-            token=secrets.token_urlsafe(32),
+            token=self._token,
             job=self._job.document(),
             started_at=datetime.now(UTC).isoformat(),
+            address=self._listen_at,
         )
         self.folder.write(record)
         # This process keeps the master's end of the socket, and so what the agent says while there is no master.
         agent_side, self._master_side = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._life_read, self._life_write = os.pipe()
-        self._agent = self._spawn(
-            "elastane.platform.local.agent",
-            [agent_side.fileno(), self._life_read],
-            [] if self._warm_start else ["--no-warm-start"],
-            self.folder.logs / "agent.log",
-        )
+        self._agent = None
+        if self._job.spec.launches_nodes:
+            self._agent = self._spawn(
+                "elastane.platform.local.agent",
+                [agent_side.fileno(), self._life_read],
+                [] if self._warm_start else ["--no-warm-start"],
+                self.folder.logs / "agent.log",
+            )
         agent_side.close()
         address = await self._start_master()
         if not address:
@@ -93,6 +106,8 @@ class LocalJob:
         """End whatever is left of the job."""
         os.close(self._life_write)
         for process in (self._agent, self._master):
+            if process is None:
+                continue
             try:
                 await asyncio.to_thread(process.wait, END_TIMEOUT_S)
             except subprocess.TimeoutExpired:

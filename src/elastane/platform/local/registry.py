@@ -3,6 +3,7 @@
 JOBS/NAME/job.json   address, token and job document, mode 0600
 JOBS/NAME/journal    what a master that comes after another must know
 JOBS/NAME/end.json   how it ended, and its last status
+JOBS/NAME/token      the token alone, for guests of a master that was started for them, mode 0600
 JOBS/NAME/lock       held by the launcher as long as it lives
 JOBS/NAME/logs/      one file a node, and the master's
 """

@@ -134,14 +134,20 @@ class GiveBack(_message.Message):
     def __init__(self, dataset: _Optional[str] = ..., task: _Optional[_Iterable[int]] = ..., error: _Optional[str] = ...) -> None: ...
 
 class Goodbye(_message.Message):
-    __slots__ = ("preempted",)
+    __slots__ = ("preempted", "over")
     PREEMPTED_FIELD_NUMBER: _ClassVar[int]
+    OVER_FIELD_NUMBER: _ClassVar[int]
     preempted: bool
-    def __init__(self, preempted: _Optional[bool] = ...) -> None: ...
+    over: bool
+    def __init__(self, preempted: _Optional[bool] = ..., over: _Optional[bool] = ...) -> None: ...
 
 class JoinWorld(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("min_size", "max_size")
+    MIN_SIZE_FIELD_NUMBER: _ClassVar[int]
+    MAX_SIZE_FIELD_NUMBER: _ClassVar[int]
+    min_size: int
+    max_size: int
+    def __init__(self, min_size: _Optional[int] = ..., max_size: _Optional[int] = ...) -> None: ...
 
 class LeaveWorld(_message.Message):
     __slots__ = ()
@@ -314,12 +320,14 @@ class Lease(_message.Message):
     def __init__(self, task: _Optional[int] = ..., epoch: _Optional[int] = ..., start: _Optional[int] = ..., end: _Optional[int] = ...) -> None: ...
 
 class Refused(_message.Message):
-    __slots__ = ("reason", "dataset")
+    __slots__ = ("reason", "dataset", "world")
     REASON_FIELD_NUMBER: _ClassVar[int]
     DATASET_FIELD_NUMBER: _ClassVar[int]
+    WORLD_FIELD_NUMBER: _ClassVar[int]
     reason: str
     dataset: str
-    def __init__(self, reason: _Optional[str] = ..., dataset: _Optional[str] = ...) -> None: ...
+    world: bool
+    def __init__(self, reason: _Optional[str] = ..., dataset: _Optional[str] = ..., world: _Optional[bool] = ...) -> None: ...
 
 class Farewell(_message.Message):
     __slots__ = ()

@@ -1,0 +1,153 @@
+"""The components of one job's master: each is created if the job needs it, and told of the others' events.
+
+    node manager        launches nodes (JobManager), or follows those that others start (GuestManager)
+    TaskManager         leases shards; with TaskRecovery, those of lost workers go to others
+    RendezvousServer    forms worlds, with the all-reduce strategy
+    TrainingService     evaluates the model while it is trained
+
+`model.components` says which of them go together. Two parts are in every master: Attendance, the nodes' streams, and
+Control, the commands. Nothing here knows how a component does its work; this file alone knows who hears of what.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from elastane.master.attendance import Attendance
+from elastane.master.control import Control
+from elastane.master.event_log import EventLog
+from elastane.master.guest_manager import GuestManager
+from elastane.master.job_manager import JobManager
+from elastane.master.journal import Journal
+from elastane.master.rendezvous_server import RendezvousServer, Tell
+from elastane.master.task_manager import TaskManager
+from elastane.master.task_recovery import TaskRecovery
+from elastane.model.errors import InvalidInput, PlatformError
+from elastane.model.job_spec import ElasticJob
+from elastane.platform.base import Platform
+
+
+@dataclass(frozen=True)
+class Components:
+    """What a master consists of; None is what the job does not need."""
+
+    node_manager: JobManager | GuestManager
+    task_manager: TaskManager | None
+    rendezvous: RendezvousServer | None
+    attendance: Attendance
+    control: Control
+
+
+def create_components(
+    job: ElasticJob, platform: Platform | None, events: EventLog, tell: Tell, journal: Journal
+) -> Components:
+    """Create what the job needs, and wire it. `tell` says something to a node."""
+    node_manager = create_node_manager(job, platform, events, journal)
+    task_manager = create_task_manager_if_needed(job, node_manager, events, journal)
+    rendezvous = create_rendezvous_if_needed(job, node_manager, events, tell, journal)
+    create_training_service_if_needed(job)
+    attendance = Attendance(
+        node_manager,
+        task_manager,
+        rendezvous,
+        events,
+        heartbeat_timeout_s=job.spec.heartbeat_timeout_seconds,
+        check_replicas=job.spec.check_replicas,
+        journal=journal,
+    )
+    if task_manager is not None:
+        follow_for_tasks(job, task_manager, attendance, node_manager)
+    if rendezvous is not None:
+        follow_for_worlds(rendezvous, attendance, node_manager)
+    follow_for_nodes(job, node_manager, attendance)
+    control = Control(job, node_manager, task_manager, rendezvous, attendance, events, journal.clock)
+    return Components(node_manager, task_manager, rendezvous, attendance, control)
+
+
+def create_node_manager(
+    job: ElasticJob, platform: Platform | None, events: EventLog, journal: Journal
+) -> JobManager | GuestManager:
+    """Every job has one, for it keeps the job's end; without the component it hears of no node."""
+    if not job.spec.launches_nodes:
+        return GuestManager(job.name, events)
+    if platform is None:
+        raise PlatformError(f'job "{job.name}" launches nodes, but there is no platform for them')
+    return JobManager(job, platform, events, journal)
+
+
+def create_task_manager_if_needed(
+    job: ElasticJob, node_manager: JobManager | GuestManager, events: EventLog, journal: Journal
+) -> TaskManager | None:
+    if not job.spec.components.task_manager:
+        return None
+    return TaskManager(
+        events,
+        max_task_retries=job.spec.max_task_retries,
+        task_timeout_s=job.spec.task_timeout_seconds,
+        on_failed=node_manager.fail,
+        journal=journal,
+    )
+
+
+def create_rendezvous_if_needed(
+    job: ElasticJob, node_manager: JobManager | GuestManager, events: EventLog, tell: Tell, journal: Journal
+) -> RendezvousServer | None:
+    if not job.spec.components.rendezvous:
+        return None
+    role = job.spec.worker
+    return RendezvousServer(
+        events,
+        tell,
+        min_size=role.min_replicas,
+        max_size=role.max_replicas,
+        target=role.replicas,
+        journal=journal,
+        on_differ=node_manager.fail,
+    )
+
+
+def create_training_service_if_needed(job: ElasticJob) -> None:
+    """Raises InvalidInput: the rules know of a training service, and this version has none yet."""
+    if job.spec.components.training_service:
+        raise InvalidInput("spec.trainingService: this version has no training service")
+
+
+def follow_for_tasks(
+    job: ElasticJob, task_manager: TaskManager, attendance: Attendance, node_manager: JobManager | GuestManager
+) -> None:
+    """A worker's own word always counts: on a new stream it starts anew, and a goodbye returns what it held.
+
+    What others know of it (a broken stream, its end) counts with fault tolerance; without, its shards come back by the
+    task time-out alone.
+    """
+    attendance.on_attended.append(lambda node: task_manager.worker_lost(node, None))
+    attendance.on_left.append(lambda node, _: task_manager.worker_lost(node, None))
+    if job.spec.components.task_fault_tolerance:
+        recovery = TaskRecovery(task_manager)
+        attendance.on_attended.append(recovery.attended)
+        attendance.on_disconnected.append(recovery.disconnected)
+        node_manager.on_node_end.append(recovery.ended)
+
+
+def follow_for_worlds(
+    rendezvous: RendezvousServer, attendance: Attendance, node_manager: JobManager | GuestManager
+) -> None:
+    """A world follows who is here: whose stream is open, and not given up."""
+    attendance.on_attended.append(rendezvous.lost)
+    attendance.on_resumed.append(rendezvous.retell)
+    attendance.on_disconnected.append(rendezvous.lost)
+    attendance.on_left.append(rendezvous.left)
+    node_manager.on_node_end.append(lambda node, _: rendezvous.lost(node.name))
+    node_manager.on_target.append(rendezvous.set_target)
+
+
+def follow_for_nodes(job: ElasticJob, node_manager: JobManager | GuestManager, attendance: Attendance) -> None:
+    """Of guests nothing is known but their streams. A node that was launched may say that it was told to leave."""
+    if not job.spec.components.pod_manager:
+        return
+    attendance.on_left.append(node_manager.left)
+    if isinstance(node_manager, GuestManager):
+        for node in attendance.awaited:
+            node_manager.attended(node)
+        attendance.on_attended.append(node_manager.attended)
+        attendance.on_disconnected.append(node_manager.disconnected)
