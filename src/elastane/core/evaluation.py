@@ -162,6 +162,11 @@ class Evaluations:
         return self._advance(now)
 
     @property
+    def awaits_final(self) -> bool:
+        """Whether the final version was asked for, and has not come."""
+        return self._final_asked and self._needs_final and self.running is None and not self.over
+
+    @property
     def _idle(self) -> bool:
         """Whether no version is to be taken from training."""
         return self.running is not None or self.stopping or self._end is not None or self.over

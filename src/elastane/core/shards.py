@@ -14,7 +14,7 @@ import heapq
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from elastane.model.dataset import DatasetSpec, Shard, Task
+from elastane.model.dataset import DatasetSpec, Shard, Task, TaskType
 from elastane.model.errors import StaleLease
 from elastane.model.ids import DatasetName, NodeName, TaskId
 
@@ -124,7 +124,7 @@ class ShardLedger:
             piece = heapq.heappop(self._returned) if self._returned else self._cut()
             if piece is None:
                 break
-            task = Task(TaskId(self._next_task_id), self.spec.name, piece.shard)
+            task = Task(TaskId(self._next_task_id), self.spec.name, piece.shard, self.spec.type)
             self._next_task_id += 1
             self._leases[task.id] = _Lease(task, worker, now, piece.errors, piece.shard.start)
             holder = self._holders.setdefault(worker, _Holder({}, now, now))
@@ -212,7 +212,9 @@ class ShardLedger:
         spec = state["spec"]
         indices = None if spec["indices"] is None else tuple(spec["indices"])
         ledger = cls(
-            DatasetSpec(**{**spec, "name": DatasetName(spec["name"]), "indices": indices}),
+            DatasetSpec(
+                **{**spec, "name": DatasetName(spec["name"]), "indices": indices, "type": TaskType(spec["type"])}
+            ),
             max_task_retries=state["max_task_retries"],
             min_timeout_s=state["min_timeout_s"],
         )
@@ -221,7 +223,7 @@ class ShardLedger:
         ledger._returned = [_Piece(Shard(e, s, t), tuple(errors)) for e, s, t, errors in state["returned"]]
         heapq.heapify(ledger._returned)
         for task_id, worker, done, epoch, start, end, errors in state["leases"]:
-            task = Task(TaskId(task_id), ledger.spec.name, Shard(epoch, start, end))
+            task = Task(TaskId(task_id), ledger.spec.name, Shard(epoch, start, end), ledger.spec.type)
             ledger._leases[task.id] = _Lease(task, NodeName(worker), now, tuple(errors), done)
             ledger._holders.setdefault(NodeName(worker), _Holder({}, now, now)).leases[task.id] = None
         ledger._open_epochs = dict(state["open_epochs"])

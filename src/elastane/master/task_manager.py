@@ -10,7 +10,7 @@ from elastane.core.lockstep import Position, StepLedger
 from elastane.core.rate import RateWindow
 from elastane.core.shards import Returned, ShardLedger
 from elastane.master.event_log import EventLog
-from elastane.model.dataset import DatasetSpec, Task
+from elastane.model.dataset import DatasetSpec, Task, TaskType
 from elastane.model.errors import DatasetMismatch, RequestRefused, StaleLease
 from elastane.model.ids import DatasetName, NodeName, TaskId
 
@@ -61,8 +61,9 @@ class TaskManager:
 
     @property
     def all_ledgers(self) -> Sequence[ShardLedger | StepLedger]:
-        """Every data set, leased or in lockstep."""
-        return [*self.ledgers.values(), *self.step_ledgers.values()]
+        """Every data set that is trained on, leased or in lockstep."""
+        leased = [ledger for ledger in self.ledgers.values() if ledger.spec.type is TaskType.TRAINING]
+        return [*leased, *self.step_ledgers.values()]
 
     def define(self, worker: NodeName, spec: DatasetSpec) -> None:
         """Take a data set's description; raise DatasetMismatch if another worker described it differently."""
@@ -91,6 +92,22 @@ class TaskManager:
         elif ledger.spec != spec:
             raise DatasetMismatch(f'data set "{spec.name}": {_difference(ledger.spec, spec)}')
 
+    def open(self, spec: DatasetSpec) -> None:
+        """Have tasks of the master's own, of another type than training; `close` ends them, finished or not."""
+        self.ledgers[spec.name] = ShardLedger(
+            spec, max_task_retries=self._max_task_retries, min_timeout_s=self._task_timeout_s
+        )
+
+    def close(self, name: DatasetName) -> None:
+        self.ledgers.pop(name, None)
+        self._waiting.pop(name, None)
+
+    def finish(self, worker: NodeName, task: Task) -> bool:
+        """A task of the master's own is done, whole; true if it was the last. Raises StaleLease."""
+        ledger = self._ledger(task.dataset)
+        ledger.commit(worker, task.id, task.shard.end, self._clock())
+        return ledger.finished
+
     def lease(self, worker: NodeName, name: DatasetName, count: int, answer: Callable[[Grant], None]) -> None:
         """Answer with tasks or the end if there are any; else answer "wait" now, and once more when there are."""
         ledger = self._ledger(name)
@@ -102,6 +119,8 @@ class TaskManager:
     def commit(self, worker: NodeName, name: DatasetName, progress: Iterable[tuple[TaskId, int]]) -> list[str]:
         """Count finished samples. The answer holds a line for each entry that was stale, and changed nothing."""
         ledger = self._ledger(name)
+        if ledger.spec.type is not TaskType.TRAINING:
+            raise RequestRefused(f'data set "{name}" is not trained on: its tasks are ended by TaskDone')
         now = self._clock()
         refused = []
         for task, upto in progress:
@@ -154,14 +173,14 @@ class TaskManager:
 
     def worker_lost(self, worker: NodeName, error: str | None) -> None:
         """Return all that a worker held; `error` counts against the shard it worked on."""
-        for name, ledger in self.ledgers.items():
+        for name, ledger in list(self.ledgers.items()):
             self._waiting.get(name, {}).pop(worker, None)
             self._take_back(name, ledger.worker_lost(worker, error))
 
     def expire(self) -> tuple[NodeName, ...]:
         """Return what stuck workers held; the answer names them."""
         stuck: dict[NodeName, None] = {}
-        for name, ledger in self.ledgers.items():
+        for name, ledger in list(self.ledgers.items()):
             returned = ledger.expire(self._clock())
             stuck.update(dict.fromkeys(piece.worker for piece in returned))
             self._take_back(name, returned)

@@ -32,7 +32,7 @@ class Goal:
     @classmethod
     def parse(cls, text: str) -> Goal:
         metric, _, mode = text.rpartition(":")
-        if not metric or mode not in Mode:
+        if not metric or mode not in list(Mode):
             raise InvalidInput(f'best: "{text}" is not a metric and a mode, such as auc:max or loss:min')
         return cls(metric, Mode(mode))
 
@@ -94,3 +94,8 @@ class Result:
 
     step: int
     metrics: Mapping[str, float]
+
+
+def version_file(step: int) -> str:
+    """The name of the file that holds the weights after so many steps."""
+    return f"step-{step}.safetensors"
