@@ -23,6 +23,7 @@ from elastane.torch.control import Control
 from elastane.torch.groups import Group, WorldBroken
 from elastane.torch.handover import bring_level
 from elastane.torch.replica import Replica
+from elastane.torch.snapshot import Snapshots
 from elastane.torch.virtual_ranks import VirtualRanks
 from elastane.torch.worlds import Moved, Worlds
 from elastane.worker.link import Link
@@ -54,6 +55,7 @@ class Trainer:
             raise InvalidInput("deterministic: needs a global_batch_size, whose parts are the virtual ranks")
         self._link = link
         self._replica = Replica(model, optimizer, scheduler, grad_scaler, clip_grad_norm)
+        self.snapshots = Snapshots(self._replica)
         self._buckets = GradientBuckets(self._replica.trained)
         self._worlds = Worlds(link, self._replica, self._buckets, backend or "nccl")
         self._global_batch_size = global_batch_size
@@ -121,20 +123,13 @@ class Trainer:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that training goes on from, to be saved."""
-        replica = self._replica
-        return {
-            "model": replica.model.state_dict(),
-            "optimizer": replica.optimizer.state_dict(),
-            "small": replica.small(),
-        }
+        return self._replica.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from what `state_dict` gave. To be called before the first step; one worker's word is enough."""
         if self._worlds.current is not None:
             raise InvalidInput("load_state_dict: this worker trains already; call it right after job.trainer()")
-        self._replica.model.load_state_dict(state["model"])
-        self._replica.optimizer.load_state_dict(state["optimizer"])
-        self._replica.load_small(state["small"])
+        self._replica.load_state_dict(state)
 
     # --- for the data streams and the job ---
 
@@ -207,6 +202,7 @@ class Trainer:
     def join_threads(self) -> None:
         """After the link is closed too: let nothing run on when Python ends."""
         self._worlds.join_threads()
+        self.snapshots.close()
 
     # --- a round ---
 
