@@ -27,7 +27,7 @@ values = st.one_of(st.integers(-3, 3).map(float), st.just(math.nan))
 class EvaluationMachine(RuleBasedStateMachine):
     """Drives the rules with every event there is. Training makes steps all the while."""
 
-    rules_class: type[Evaluations] = Evaluations
+    evaluations_class: type[Evaluations] = Evaluations
 
     def __init__(self) -> None:
         super().__init__()
@@ -72,8 +72,8 @@ class EvaluationMachine(RuleBasedStateMachine):
             early_stop=None if mode is None else early_stop,
             export=export,
         )
-        self.rules = self.rules_class(self.spec, self.now)
-        self._carry_out(self.rules.begin(self.now))
+        self.evaluations = self.evaluations_class(self.spec, self.now)
+        self._carry_out(self.evaluations.begin(self.now))
 
     @precondition(lambda self: not self.ended)
     @rule(steps=st.integers(1, 4))
@@ -86,9 +86,9 @@ class EvaluationMachine(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([1.0, 9.0, 10.0]))
     def time_passes(self, seconds: float) -> None:
         self.now += seconds
-        due = self.rules.next_tick()
+        due = self.evaluations.next_tick()
         if due is not None and due <= self.now:
-            self._carry_out(self.rules.tick(self.now))
+            self._carry_out(self.evaluations.tick(self.now))
 
     @rule(back=st.integers(0, 4))
     def a_version_comes_that_was_taken_before(self, back: int) -> None:
@@ -103,10 +103,10 @@ class EvaluationMachine(RuleBasedStateMachine):
     def it_is_evaluated(self, value: float) -> None:
         assert self.running is not None
         step, self.running = self.running, None
-        assert self.rules.evaluated(step + 1, {"m": 0.0}, self.now) == []
+        assert self.evaluations.evaluated(step + 1, {"m": 0.0}, self.now) == []
         before = self._best()
         self.values.append((step, value))
-        decisions = self.rules.evaluated(step, {"m": value}, self.now)
+        decisions = self.evaluations.evaluated(step, {"m": value}, self.now)
         (finished,) = [decision for decision in decisions if isinstance(decision, Finished)]
         assert finished.result.step == step
         assert finished.best == (self.spec.best is not None and self._best() != before)
@@ -128,14 +128,14 @@ class EvaluationMachine(RuleBasedStateMachine):
 
     def _end_training(self) -> None:
         self.ended = True
-        self._carry_out(self.rules.training_ended(self.step, self.now))
+        self._carry_out(self.evaluations.training_ended(self.step, self.now))
 
     @precondition(lambda self: self.final_wanted)
     @rule(lost=st.booleans())
     def the_final_version_comes_or_is_lost(self, lost: bool) -> None:
         self.final_wanted = False
         if lost:
-            self._carry_out(self.rules.no_final(self.now))
+            self._carry_out(self.evaluations.no_final(self.now))
         else:
             self._take(self.step)
             assert self.running == self.step
@@ -143,21 +143,21 @@ class EvaluationMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.exports and not self.overs)
     @rule()
     def it_is_exported(self) -> None:
-        self._carry_out(self.rules.exported(self.now))
+        self._carry_out(self.evaluations.exported(self.now))
 
     @invariant()
     def the_disk_holds_what_is_needed_and_no_more(self) -> None:
-        if not hasattr(self, "rules"):
+        if not hasattr(self, "evaluations"):
             return
         best = self._best()
         needed = {step for step in (self.running, best) if step is not None}
         assert self.on_disk == needed
-        assert (None if self.rules.best is None else self.rules.best.step) == best
-        assert self.rules.running == self.running
+        assert (None if self.evaluations.best is None else self.evaluations.best.step) == best
+        assert self.evaluations.running == self.running
 
     @invariant()
     def versions_are_wanted_when_they_are_due(self) -> None:
-        if not hasattr(self, "rules"):
+        if not hasattr(self, "evaluations"):
             return
         if self.ended or self.stopped or self.running is not None:
             assert not self.wanted
@@ -168,7 +168,7 @@ class EvaluationMachine(RuleBasedStateMachine):
 
     @invariant()
     def training_is_stopped_when_nothing_improves(self) -> None:
-        if not hasattr(self, "rules") or self.spec.early_stop is None:
+        if not hasattr(self, "evaluations") or self.spec.early_stop is None:
             return
         if not self.ended:
             assert bool(self.stopped) == (self._longest_without_better() >= self.spec.early_stop)
@@ -176,9 +176,9 @@ class EvaluationMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """Whatever happened, the job comes to its end: once, with its last version evaluated and its best exported."""
-        if not hasattr(self, "rules"):
+        if not hasattr(self, "evaluations"):
             return
-        lost = self.ended and not self.final_wanted and self.rules._final_asked
+        lost = self.ended and not self.final_wanted and self.evaluations._final_asked
         self._end_training()
         for _ in range(4):
             if self.running is not None:
@@ -188,7 +188,7 @@ class EvaluationMachine(RuleBasedStateMachine):
             if self.exports and not self.overs:
                 self.it_is_exported()
         assert self.overs == 1
-        assert self.rules.over
+        assert self.evaluations.over
         if self.spec.at_end and not lost:
             assert self.values[-1][0] == self.step
         if self.spec.export is None or self._best() is None:
@@ -198,7 +198,7 @@ class EvaluationMachine(RuleBasedStateMachine):
 
     def _take(self, step: int) -> None:
         self.on_disk.add(step)
-        decisions = self.rules.taken(step, self.now)
+        decisions = self.evaluations.taken(step, self.now)
         if Evaluate(step) in decisions:
             self.taken_at = self.now
         self._carry_out(decisions)

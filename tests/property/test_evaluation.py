@@ -53,7 +53,7 @@ class ForgetsTheTime(Evaluations):
 @pytest.mark.parametrize("planted", [KeepsEverything, StopsTooSoon, ForgetsTheTime])
 def test_a_planted_bug_is_found(planted: type[Evaluations]) -> None:
     class Machine(EvaluationMachine):
-        rules_class = planted
+        evaluations_class = planted
 
     with pytest.raises(AssertionError):
         run_state_machine_as_test(Machine, settings=HUNT)

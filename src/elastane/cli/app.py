@@ -70,6 +70,9 @@ def run(
     workers: Annotated[
         str, typer.Option(help="How many workers: 3, or 2:4 for two to four, starting with two.", metavar="N|MIN:MAX")
     ] = "1",
+    evaluators: Annotated[
+        int, typer.Option(help="How many nodes evaluate, and do not train; they have a worker's limits.", min=0)
+    ] = 0,
     module: Annotated[bool, typer.Option("-m", help="SCRIPT is a module, as with python -m.")] = False,
     name: Annotated[str | None, typer.Option(help="The job's name; by default made of the script's.")] = None,
     restarts: Annotated[int, typer.Option(help="How often each worker is relaunched after it failed.")] = 3,
@@ -104,7 +107,9 @@ def run(
     if not module and not Path(script).is_file():
         raise InvalidInput(f'script: there is no file "{script}"')
     command = [sys.executable, *(["-m"] if module else []), script, *(arguments or [])]
-    resource: dict[str, Any] = {"cpu": cpu, "memory": memory}
+    limits: dict[str, Any] = {"cpu": cpu, "memory": memory}
+    resource = {key: value for key, value in limits.items() if value is not None}
+    evaluator = {"replicas": evaluators, "restartCount": restarts, "resource": resource}
     job = load_job(
         {
             "metadata": {"name": name or default_name(script)},
@@ -113,9 +118,10 @@ def run(
                     **worker_range(workers),
                     "restartCount": restarts,
                     "critical": critical,
-                    "resource": {key: value for key, value in resource.items() if value is not None},
+                    "resource": resource,
                     "template": {"spec": {"containers": [{"command": command}]}},
                 },
+                **({"evaluator": evaluator} if evaluators else {}),
                 "heartbeatTimeoutSeconds": heartbeat_timeout,
                 "taskTimeoutSeconds": task_timeout,
                 "maxTaskRetries": max_task_retries,
@@ -141,7 +147,7 @@ def jobs(as_json: JsonOption = False) -> None:
     for heading in ("job", "state", "workers", "samples", "seconds"):
         table.add_column(heading)
     for status in found:
-        running = sum(node.status == "running" for node in status.node)
+        running = sum(node.status == "running" and node.type == "worker" for node in status.node)
         samples = sum(view.committed for view in status.dataset)
         table.add_row(status.job, status.state, str(running), f"{samples:,}", f"{status.elapsed_s:.0f}")
     (Console() if sys.stdout.isatty() else Console(width=200)).print(table)

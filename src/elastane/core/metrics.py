@@ -124,7 +124,7 @@ class AUC:
             raise InvalidInput(f"AUC: {values.size} scores for {truth.size} labels")
         # Negated, so that NaN is out of range too.
         if not ((values >= self._low) & (values <= self._high)).all():
-            raise InvalidInput(f"AUC: a score is not from {self._low:g} to {self._high:g}; give low and high, or bound it")
+            raise InvalidInput(f"AUC: a score is not from {self._low:g} to {self._high:g}; give its low and high")
         if not np.isin(truth, (0, 1)).all():
             raise InvalidInput("AUC: a label is neither 0 nor 1")
         places = ((values - self._low) / (self._high - self._low) * self._bins).astype(np.int64)
@@ -133,7 +133,7 @@ class AUC:
             self._counts[label] += np.bincount(places[truth == label], minlength=self._bins)
 
     def state(self) -> dict[str, list[int]]:
-        (used,) = self._counts.any(axis=0).nonzero()
+        used = np.flatnonzero(self._counts.sum(axis=0))
         return {
             "bins": used.tolist(),
             "negatives": self._counts[0, used].tolist(),

@@ -38,7 +38,7 @@ async def main(agent_fd: int, lifeline_fd: int, ready_fd: int, folder: JobFolder
         grace_s=job.spec.termination_grace_period_seconds,
     )
     events = EventLog(events_file)
-    master = JobMaster(job, record.token, platform, events)
+    master = JobMaster(job, record.token, platform, events, folder.versions)
     env[ENV_MASTER] = address = await master.serve()
     os.write(ready_fd, json.dumps({"address": address}).encode() + b"\n")
     os.close(ready_fd)

@@ -11,10 +11,11 @@ from elastane.master.event_log import EventLog
 from elastane.master.job_manager import JobManager
 from elastane.master.rendezvous_server import RendezvousServer
 from elastane.master.task_manager import Grant, TaskManager
-from elastane.model.errors import DatasetMismatch, InvalidInput, MalformedMessage, RequestRefused
+from elastane.master.training_service import TrainingService
+from elastane.model.errors import DatasetMismatch, InvalidInput, MalformedMessage, RequestRefused, StaleLease
 from elastane.model.ids import DatasetName, NodeName, TaskId
-from elastane.model.node import ExitReason, Node, NodeExit
-from elastane.rpc import wire
+from elastane.model.node import ExitReason, Node, NodeExit, NodeType
+from elastane.rpc import evaluation_wire, wire
 from elastane.rpc.protos import node_pb2 as pb
 from elastane.rpc.server import Send
 
@@ -39,6 +40,7 @@ class Attendance:
         job_manager: JobManager,
         task_manager: TaskManager,
         rendezvous: RendezvousServer,
+        training_service: TrainingService,
         events: EventLog,
         *,
         heartbeat_timeout_s: float,
@@ -48,6 +50,7 @@ class Attendance:
         self._job_manager = job_manager
         self._task_manager = task_manager
         self._rendezvous = rendezvous
+        self._training_service = training_service
         self._events = events
         self._clock = clock
         self._check_replicas = check_replicas
@@ -103,8 +106,8 @@ class Attendance:
     def _handle(self, name: NodeName, message: pb.NodeMessage, outbox: Outbox) -> None:
         dataset = DatasetName("")
         refused: list[str] = []
+        body = message.WhichOneof("body")
         try:
-            body = message.WhichOneof("body")
             match body:
                 case "heartbeat":
                     pass
@@ -127,6 +130,7 @@ class Attendance:
                     dataset = DatasetName(message.give_back.dataset)
                     tasks = [TaskId(task) for task in message.give_back.task]
                     refused = self._task_manager.give_back(name, dataset, tasks, wire.checked_error(message.give_back))
+                    self._training_service.gave_back(name, dataset)
                 case "join_world" | "leave_world" | "world_ready" | "world_moved" | "world_broken":
                     self._handle_world(name, message)
                 case "store_set":
@@ -141,14 +145,31 @@ class Attendance:
                     dataset = DatasetName(message.data_position.dataset)
                     position = wire.position_from_wire(message.data_position)
                     self._task_manager.report(name, dataset, position, message.data_position.step)
+                case "define_evaluation" | "version_written" | "task_done" | "training_done":
+                    self._handle_evaluation(name, message)
                 case "hello" | "goodbye" | None:
                     raise MalformedMessage(f"{body or 'an empty message'} in the middle of a stream")
                 case _:
                     assert_never(body)
-        except (DatasetMismatch, InvalidInput, RequestRefused) as error:
+        except (DatasetMismatch, InvalidInput, RequestRefused, StaleLease) as error:
             refused = [str(error)]
         if refused:
-            outbox.put_nowait(pb.MasterMessage(refused=pb.Refused(reason="; ".join(refused), dataset=dataset)))
+            evaluation = body == "define_evaluation"
+            told = pb.Refused(reason="; ".join(refused), dataset=dataset, evaluation=evaluation)
+            outbox.put_nowait(pb.MasterMessage(refused=told))
+
+    def _handle_evaluation(self, name: NodeName, message: pb.NodeMessage) -> None:
+        match message.WhichOneof("body"):
+            case "define_evaluation":
+                spec = evaluation_wire.evaluation_from_wire(message.define_evaluation)
+                self._training_service.define(name, spec, evaluator=self._is_evaluator(name))
+            case "version_written":
+                version = evaluation_wire.checked_version(message.version_written)
+                self._training_service.version_written(name, version.step, version.error)
+            case "task_done":
+                self._training_service.task_done(name, evaluation_wire.checked_task_done(message.task_done))
+            case "training_done":
+                self._training_service.training_done(name, message.training_done.step)
 
     def _handle_world(self, name: NodeName, message: pb.NodeMessage) -> None:
         match message.WhichOneof("body"):
@@ -168,17 +189,23 @@ class Attendance:
         # What it had leased on an earlier stream is void: it starts anew, and so do its shards.
         self._return_shards(name, None)
         self._rendezvous.lost(name)
+        self._training_service.lost(name)
         self._sessions[name] = outbox
         self._heartbeats.heard(name, self._clock())
         self._events.emit("node_attended", node=name)
-        welcome = pb.Welcome(heartbeat_interval_s=self._heartbeats.interval_s, check_replicas=self._check_replicas)
+        welcome = pb.Welcome(
+            heartbeat_interval_s=self._heartbeats.interval_s,
+            check_replicas=self._check_replicas,
+            evaluator=self._is_evaluator(name),
+            has_evaluators=self._job_manager.evaluators_expected,
+        )
         outbox.put_nowait(pb.MasterMessage(welcome=welcome))
 
     def _left(self, name: NodeName, *, preempted: bool) -> None:
         self._events.emit("node_left", node=name, preempted=preempted)
         if preempted:
             self._job_manager.preempted(name)
-        else:
+        elif not self._is_evaluator(name):
             self._rendezvous.completed()
         self._forget(name)
         self._return_shards(name, None)
@@ -188,6 +215,7 @@ class Attendance:
         self._events.emit("node_disconnected", node=name)
         del self._sessions[name]
         self._rendezvous.lost(name)
+        self._training_service.lost(name)
         loop = asyncio.get_running_loop()
         self._awaiting_word[name] = loop.call_later(EXIT_WORD_S, self._return_shards, name, None)
 
@@ -200,6 +228,10 @@ class Attendance:
         self._sessions.pop(name, None)
         self._heartbeats.forget(name)
         self._rendezvous.lost(name)
+        self._training_service.lost(name)
+
+    def _is_evaluator(self, name: NodeName) -> bool:
+        return self._job_manager.node(name).type is NodeType.EVALUATOR
 
     def _return_shards(self, name: NodeName, error: str | None) -> None:
         if timer := self._awaiting_word.pop(name, None):

@@ -12,6 +12,7 @@ from elastane.master.event_log import EventLog
 from elastane.master.job_manager import JobManager
 from elastane.master.rendezvous_server import RendezvousServer
 from elastane.master.task_manager import TaskManager
+from elastane.master.training_service import TrainingService
 from elastane.model.errors import MalformedMessage
 from elastane.model.job_spec import ElasticJob
 from elastane.model.node import Node
@@ -29,6 +30,7 @@ class Control:
         job_manager: JobManager,
         task_manager: TaskManager,
         rendezvous: RendezvousServer,
+        training_service: TrainingService,
         attendance: Attendance,
         events: EventLog,
         clock: Callable[[], float],
@@ -37,6 +39,7 @@ class Control:
         self._job_manager = job_manager
         self._task_manager = task_manager
         self._rendezvous = rendezvous
+        self._training_service = training_service
         self._attendance = attendance
         self._events = events
         self._clock = clock
@@ -88,12 +91,13 @@ class Control:
             reason=outcome.reason if outcome else "",
             elapsed_s=self._clock() - self._started,
             workers_wanted=self._job_manager.workers.group.target,
-            node=[self._node_view(node) for node in self._job_manager.workers.group.nodes],
+            node=[self._node_view(node) for node in self._job_manager.nodes],
             dataset=[_dataset_view(ledger) for ledger in self._task_manager.all_ledgers],
             samples_per_s=self._task_manager.rate.per_second(self._clock()),
             world_version=self._rendezvous.world.version,
             world_size=len(self._rendezvous.world),
             steps=self._task_manager.steps,
+            evaluation=self._training_service.view(),
         )
 
     def _node_view(self, node: Node) -> pb.NodeView:

@@ -7,9 +7,9 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import replace
 
-from elastane.core.nodes import Outcome
+from elastane.core.nodes import JobEnd, NodeGroup, Outcome
 from elastane.master.event_log import EventLog
-from elastane.master.worker_manager import WorkerManager
+from elastane.master.worker_manager import WorkerManager, evaluator_group
 from elastane.model.errors import PlatformError
 from elastane.model.event import NodeEvent
 from elastane.model.ids import NodeName
@@ -32,6 +32,7 @@ class JobManager:
 
     def __init__(self, job: ElasticJob, platform: Platform, events: EventLog, clock: Callable[[], float]) -> None:
         self.workers = WorkerManager(job.name, job.spec.worker)
+        self.evaluators = evaluator_group(job.name, job.spec.evaluator)
         self.on_node_end: list[OnNodeEnd] = []
         self.on_target: list[Callable[[int], None]] = []
         self.pids: dict[NodeName, int] = {}
@@ -52,31 +53,49 @@ class JobManager:
         """What the node at fault printed last, from its last traceback on."""
         if outcome.node is None:
             return ""
-        node_exit = self.workers.group.node(outcome.node).exit
+        node_exit = self.node(outcome.node).exit
         tail = node_exit.log_tail if node_exit else ""
         return tail[max(0, tail.rfind(_TRACEBACK)) :].strip()
 
     def expects(self, name: str) -> bool:
         """Whether a node of this name is to attend: it was launched, and has not ended."""
-        nodes = {node.name: node for node in self.workers.group.nodes}
+        nodes = {node.name: node for node in self.nodes}
         return name in nodes and not nodes[NodeName(name)].status.final
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """Every node so far, the ended ones too: the workers, then the evaluators."""
+        return self.workers.group.nodes + self.evaluators.nodes
+
+    def node(self, name: str) -> Node:
+        """The node of a full or short name; raise RequestRefused if there is none."""
+        return self._group_of(name).node(name)
+
+    @property
+    def evaluators_expected(self) -> bool:
+        """Whether an evaluator lives, or is to be launched."""
+        return any(not node.status.final for node in self.evaluators.nodes)
 
     async def run(self) -> Outcome:
         """Launch the workers and follow them to the job's end. Raises PlatformError if the platform is gone."""
         role = self._job.spec.worker
         self.scale(role.replicas)
+        if self._job.spec.evaluator is not None:
+            self._take(self.evaluators.scale_to(self._job.spec.evaluator.replicas, self._clock()))
         tasks = {asyncio.create_task(self._apply_plans()), asyncio.create_task(self._follow_platform())}
         try:
-            while not self.workers.group.ended:
+            while not (self.workers.group.ended and self._evaluators_ended()):
                 changed = asyncio.create_task(self._changed.wait())
-                due = self.workers.group.next_due()
+                groups = (self.workers.group, self.evaluators)
+                due = min((due for group in groups if (due := group.next_due()) is not None), default=None)
                 timeout = None if due is None else max(0.0, due - self._clock())
                 done, _ = await asyncio.wait({changed, *tasks}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
                 changed.cancel()
                 for task in done & tasks:
                     task.result()  # They end only by an error.
                 self._changed.clear()
-                self._hand_out(self.workers.group.launch_due(self._clock()))
+                for group in groups:
+                    self._hand_out(group.launch_due(self._clock()))
             with contextlib.suppress(TimeoutError):
                 # The last plan may be to kill a lost node: let it go out.
                 await asyncio.wait_for(self._plans.join(), LAST_PLAN_S)
@@ -98,16 +117,15 @@ class JobManager:
 
     def drain(self, name: str) -> None:
         """Let one node leave without a replacement. Raises RequestRefused."""
-        self._take(self.workers.group.drain(name))
+        self._take(self._group_of(name).drain(name))
 
     def stop(self, *, at_once: bool) -> None:
         """End the job: every node leaves."""
         self.stopping = True
-        plan = self.workers.group.stop()
+        leaving = self.workers.group.stop().remove_nodes + self.evaluators.stop().remove_nodes
         if at_once:
-            leaving = tuple(node for node in self.workers.group.nodes if not node.status.final)
-            plan = ScalePlan(remove_nodes=leaving)
-        self._take(plan, at_once=at_once)
+            leaving = tuple(node for node in self.nodes if not node.status.final)
+        self._take(ScalePlan(remove_nodes=leaving), at_once=at_once)
 
     def fail(self, reason: str) -> None:
         """End the job as failed, for a reason found elsewhere."""
@@ -117,9 +135,10 @@ class JobManager:
         """End the job as failed because the platform is gone, and all nodes with it."""
         group = self.workers.group
         group.fail(reason)
-        for node in group.nodes:
+        self.evaluators.stop()
+        for node in self.nodes:
             if not node.status.final:
-                group.exited(node.name, NodeExit(ExitReason.KILLED), self._clock())
+                self._group_of(node.name).exited(node.name, NodeExit(ExitReason.KILLED), self._clock())
         assert group.outcome is not None
         return group.outcome
 
@@ -131,7 +150,7 @@ class JobManager:
         """A node is silent or stuck: give it up, wherever it is, and replace it."""
         self._events.emit("node_lost", node=name, reason=why)
         self._node_ended(name, NodeExit(ExitReason.LOST, log_tail=why))
-        self._take(ScalePlan(remove_nodes=(self.workers.group.node(name),)), at_once=True)
+        self._take(ScalePlan(remove_nodes=(self.node(name),)), at_once=True)
 
     async def _apply_plans(self) -> None:
         while True:
@@ -150,11 +169,11 @@ class JobManager:
         elif event.status is NodeStatus.RUNNING:
             if event.pid is not None:
                 self.pids[event.node] = event.pid
-            self.workers.group.running(event.node)
+            self._group_of(event.node).running(event.node)
             self._events.emit("node_running", node=event.node, pid=event.pid)
 
     def _node_ended(self, name: NodeName, node_exit: NodeExit) -> None:
-        group = self.workers.group
+        group = self._group_of(name)
         node = group.node(name)
         if node.status.final:
             return  # It was given up before; this is its end at last.
@@ -174,8 +193,20 @@ class JobManager:
         )
         # The plan goes out first: a callback may end the job, and what is launched must then be known to be removed.
         self._take(plan)
+        if group is self.evaluators and group.outcome is not None and group.outcome.end is JobEnd.FAILED:
+            self._take(self.workers.group.fail(group.outcome.reason, group.outcome.node))
         for callback in self.on_node_end:
             callback(node, node_exit)
+
+    def _group_of(self, name: str) -> NodeGroup:
+        """The group of a node; of a name that no node has, the workers', which say so."""
+        is_evaluator = any(name in (node.name, node.short_name) for node in self.evaluators.nodes)
+        return self.evaluators if is_evaluator else self.workers.group
+
+    def _evaluators_ended(self) -> bool:
+        """Whether no evaluator lives. Once the workers have ended, those that do are told to leave."""
+        self._hand_out(self.evaluators.stop())
+        return not self.evaluators_expected
 
     def _take(self, plan: ScalePlan, *, at_once: bool = False) -> None:
         """Follow a change: hand out what was decided, and let `run` look at what it means for the job."""

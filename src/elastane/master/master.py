@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from pathlib import Path
 
 from elastane.core.nodes import JobEnd, Outcome
 from elastane.master.attendance import Attendance
@@ -12,6 +13,7 @@ from elastane.master.event_log import EventLog
 from elastane.master.job_manager import JobManager
 from elastane.master.rendezvous_server import RendezvousServer
 from elastane.master.task_manager import TaskManager
+from elastane.master.training_service import TrainingService
 from elastane.model.errors import PlatformError
 from elastane.model.ids import NodeName
 from elastane.model.job_spec import ElasticJob
@@ -23,9 +25,11 @@ _EXPIRY_LOOK_S = 1.0
 
 
 class JobMaster:
-    """One job's master over one platform."""
+    """One job's master over one platform. `versions` is the folder for versions of the model, to evaluate them."""
 
-    def __init__(self, job: ElasticJob, token: str, platform: Platform, events: EventLog) -> None:
+    def __init__(
+        self, job: ElasticJob, token: str, platform: Platform, events: EventLog, versions: Path | None = None
+    ) -> None:
         clock = time.monotonic
         self._job = job
         self._events = events
@@ -49,17 +53,35 @@ class JobMaster:
             on_differ=self.job_manager.fail,
         )
         self.job_manager.on_target.append(self.rendezvous.set_target)
+        self.training_service = TrainingService(
+            events,
+            self._tell,
+            self.task_manager,
+            versions=versions,
+            evaluators_expected=lambda: self.job_manager.evaluators_expected,
+            training=lambda: self.rendezvous.world.members,
+            on_training_end=self.rendezvous.completed,
+            clock=clock,
+        )
         self.attendance = Attendance(
             self.job_manager,
             self.task_manager,
             self.rendezvous,
+            self.training_service,
             events,
             heartbeat_timeout_s=job.spec.heartbeat_timeout_seconds,
             check_replicas=job.spec.check_replicas,
             clock=clock,
         )
         self.control = Control(
-            job, self.job_manager, self.task_manager, self.rendezvous, self.attendance, events, clock
+            job,
+            self.job_manager,
+            self.task_manager,
+            self.rendezvous,
+            self.training_service,
+            self.attendance,
+            events,
+            clock,
         )
         self._server = RpcServer(token, self._refused)
         self._server.add(node_pb2.DESCRIPTOR.services_by_name["Nodes"], self.attendance)

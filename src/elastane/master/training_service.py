@@ -8,9 +8,8 @@ once. The master never looks into a state: a node merges them, in the order of t
 from __future__ import annotations
 
 import asyncio
-import json
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -30,8 +29,19 @@ from elastane.master.event_log import EventLog
 from elastane.master.task_manager import Grant, TaskManager
 from elastane.model.dataset import DatasetSpec, Task, TaskType
 from elastane.model.errors import RequestRefused, StaleLease
-from elastane.model.evaluation import EvaluationSpec, Result, version_file
-from elastane.model.ids import DatasetName, NodeName, TaskId
+from elastane.model.evaluation import (
+    EvaluateShard,
+    EvaluationSpec,
+    ExportVersion,
+    MergeStates,
+    Result,
+    Work,
+    about_version,
+    plain_metrics,
+    version_file,
+)
+from elastane.model.ids import DatasetName, NodeName
+from elastane.rpc.evaluation_wire import work_to_wire
 from elastane.rpc.protos import control_pb2
 from elastane.rpc.protos import node_pb2 as pb
 
@@ -57,7 +67,7 @@ class TrainingService:
     """The evaluations of one job. Without a folder for versions, none can be described.
 
     evaluators_expected: whether there are evaluators, or will be; without them, workers evaluate.
-    training: whether there is a world that trains.
+    training: who is in the world that trains.
     on_training_end: called when nobody trains any more, and nobody is to begin anew.
     """
 
@@ -69,7 +79,7 @@ class TrainingService:
         *,
         versions: Path | None,
         evaluators_expected: Callable[[], bool],
-        training: Callable[[], bool],
+        training: Callable[[], Collection[NodeName]],
         on_training_end: Callable[[], None],
         clock: Callable[[], float],
     ) -> None:
@@ -122,19 +132,18 @@ class TrainingService:
         if error:
             self._events.emit("version_failed", step=step, node=node, error=error)
             if node == self._writer:
+                self._writer = None
                 del self._done[node]
                 self._choose_writer()
             return
         self._carry_out(rules.taken(step, self._clock()))
 
-    def task_done(self, node: NodeName, name: DatasetName, task_id: TaskId, done: pb.TaskDone) -> None:
+    def task_done(self, node: NodeName, done: pb.TaskDone) -> None:
         """Count a finished task. Raises StaleLease, and changes nothing, if the node does not hold it (any more)."""
         rules, task = self._described(), self._held.get(node)
-        if task is None or (task.dataset, task.id) != (name, task_id):
-            raise StaleLease(f"task {task_id} of {name} is not leased to {node}")
         work = self._work
-        if work is None or task.dataset != work.name:
-            raise StaleLease(f"task {task_id} of {name} is over")
+        if task is None or work is None or not work.name == task.dataset == done.dataset or task.id != done.task:
+            raise StaleLease(f"task {done.task} of {done.dataset} is not leased to {node}")
         last = self._task_manager.finish(node, task)
         del self._held[node]
         if task.type is TaskType.EXPORT:
@@ -151,15 +160,17 @@ class TrainingService:
             else:
                 self._lease(node)
 
-    def gave_back(self, node: NodeName) -> None:
-        """A node has returned its task: it may try again, or another."""
-        self._held.pop(node, None)
-        self._offer()
+    def gave_back(self, node: NodeName, name: DatasetName) -> None:
+        """A node has returned a task: if it was one of these, it may try again, or another."""
+        if (task := self._held.get(node)) is not None and task.dataset == name:
+            del self._held[node]
+            self._offer()
 
     def training_done(self, node: NodeName, step: int) -> None:
         """A worker trains no more. Unless others do, it stays for the final version."""
         rules = self._described()
-        if rules.over or self._training():
+        others = [other for other in self._training() if other != node and other not in self._done]
+        if rules.over or (others and not self._done):
             self._tell(node, pb.MasterMessage(evaluation_over=pb.EvaluationOver()))
             return
         self._done[node] = step
@@ -235,21 +246,15 @@ class TrainingService:
         self._events.emit(
             "evaluation_finished",
             step=result.step,
-            metrics=_plain(result.metrics),
+            metrics=plain_metrics(result.metrics),
             seconds=round(self._clock() - self._started_at, 3),
         )
         if best:
-            self._events.emit("best_version", step=result.step, metrics=_plain(result.metrics))
+            self._events.emit("best_version", step=result.step, metrics=plain_metrics(result.metrics))
 
     def _export(self, result: Result) -> None:
         work = _Work(DatasetName(f"export-{result.step}"), result.step)
-        goal = self._described().spec.best
-        about = {
-            "step": result.step,
-            "metrics": _plain(result.metrics),
-            "best": None if goal is None else str(goal),
-        }
-        work.export = json.dumps(about)
+        work.export = about_version(result, self._described().spec.best)
         self._open(work, 1, 1, TaskType.EXPORT)
 
     def _merge(self, work: _Work) -> None:
@@ -303,20 +308,14 @@ class TrainingService:
             return
         for task in grant.tasks:
             self._held[node] = task
-            told = pb.RunTask(dataset=task.dataset, task=task.id)
+            what: EvaluateShard | MergeStates | ExportVersion
             if work.export is not None:
-                folder = self._described().spec.export
-                told.export.CopyFrom(
-                    pb.ExportVersion(file=str(self._file(work.step)), folder=folder, json=work.export)
-                )
+                what = ExportVersion(str(self._file(work.step)), self._described().spec.export or "", work.export)
             elif work.merging:
-                told.merge.CopyFrom(pb.MergeStates(state=[work.states[start] for start in work.merging]))
+                what = MergeStates(tuple(work.states[start] for start in work.merging))
             else:
-                shard = task.shard
-                told.evaluate.CopyFrom(
-                    pb.EvaluateShard(file=str(self._file(work.step)), start=shard.start, end=shard.end)
-                )
-            self._tell(node, pb.MasterMessage(run_task=told))
+                what = EvaluateShard(str(self._file(work.step)), task.shard.start, task.shard.end)
+            self._tell(node, work_to_wire(Work(task.dataset, task.id, what)))
 
     # --- versions ---
 
@@ -336,8 +335,7 @@ class TrainingService:
         return pb.MasterMessage(take_version=pb.TakeVersion(multiple_of=multiple_of, folder=str(self._versions)))
 
     def _file(self, step: int) -> Path:
-        assert self._versions is not None
-        return self._versions / version_file(step)
+        return (self._versions or Path()) / version_file(step)
 
     def _described(self) -> Evaluations:
         if self.rules is None:
@@ -367,11 +365,6 @@ def _difference(known: EvaluationSpec, given: EvaluationSpec) -> str:
         if ours != (theirs := getattr(given, name)):
             return f"{name} {theirs} differs from {ours}, which another node gave"
     raise AssertionError("equal descriptions")
-
-
-def _plain(metrics: Mapping[str, float]) -> dict[str, float | None]:
-    """JSON has no word for what is not a number."""
-    return {name: value if math.isfinite(value) else None for name, value in metrics.items()}
 
 
 def _result_view(result: Result | None) -> control_pb2.VersionResult | None:

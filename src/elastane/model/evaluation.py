@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import enum
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from elastane.model.dataset import MAX_SIZE
 from elastane.model.errors import InvalidInput
+from elastane.model.ids import DatasetName, TaskId
 
 MAX_METRICS = 100
 MAX_NAME = 100
@@ -94,6 +96,51 @@ class Result:
 
     step: int
     metrics: Mapping[str, float]
+
+
+def plain_metrics(metrics: Mapping[str, float]) -> dict[str, float | None]:
+    """The metrics as JSON, which has no word for what is not a number."""
+    return {name: value if math.isfinite(value) else None for name, value in metrics.items()}
+
+
+def about_version(result: Result, goal: Goal | None) -> str:
+    """What stands beside exported weights, as JSON."""
+    best = None if goal is None else str(goal)
+    return json.dumps({"step": result.step, "metrics": plain_metrics(result.metrics), "best": best})
+
+
+@dataclass(frozen=True)
+class EvaluateShard:
+    """Evaluate samples `start` to `end` (exclusive) with the weights in the file."""
+
+    file: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class MergeStates:
+    """Merge these states of the metrics, in this order."""
+
+    states: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ExportVersion:
+    """Write the weights in the file, and `json` beside them, into the folder."""
+
+    file: str
+    folder: str
+    json: str
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a node is to do for one task that is leased to it."""
+
+    dataset: DatasetName
+    task: TaskId
+    what: EvaluateShard | MergeStates | ExportVersion
 
 
 def version_file(step: int) -> str:

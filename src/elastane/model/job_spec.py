@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 import math
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
@@ -144,9 +144,19 @@ class RoleSpec(_Document):
         return {variable.name: variable.value for variable in self.template.spec.containers[0].env}
 
 
+class EvaluatorSpec(_Document):
+    """The nodes that evaluate and do not train. They run what the workers run."""
+
+    replicas: Annotated[int, Field(strict=True, ge=1, le=10_000)] = 1
+    restart_count: Annotated[int, Field(strict=True, ge=0, le=10_000)] = 3
+    resource: ResourceSpec = ResourceSpec()
+
+
 class ElasticJobSpec(_Document):
     distribution_strategy: DistributionStrategy = DistributionStrategy.NONE
     worker: RoleSpec
+    evaluator: EvaluatorSpec | None = None
+    """Without evaluators, a job that evaluates does it on its workers."""
     heartbeat_timeout_seconds: Seconds = 10.0
     """A worker that says nothing for so long is lost."""
     task_timeout_seconds: Seconds = 600.0
@@ -225,5 +235,7 @@ def _keys_at(loc: list[int | str]) -> list[str]:
     """The keys that the document knows at `loc`; every place that forbids others is reached by plain field names."""
     model: Any = ElasticJob
     for part in loc:
-        model = next(field.annotation for field in model.model_fields.values() if field.alias == part)
+        found = next(field.annotation for field in model.model_fields.values() if field.alias == part)
+        # Of an optional field, the model.
+        model = next((kind for kind in get_args(found) if kind is not type(None)), found)
     return [field.alias or name for name, field in model.model_fields.items()]

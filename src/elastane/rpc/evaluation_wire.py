@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from elastane.model.errors import InvalidInput, MalformedMessage
-from elastane.model.evaluation import EvaluationSpec, Goal
+from elastane.model.evaluation import EvaluateShard, EvaluationSpec, ExportVersion, Goal, MergeStates, Work
+from elastane.model.ids import DatasetName, TaskId
 from elastane.rpc.protos import node_pb2 as pb
 from elastane.rpc.wire import MOST_TEXT
 
@@ -38,6 +39,36 @@ def evaluation_from_wire(message: pb.DefineEvaluation) -> EvaluationSpec:
         early_stop=message.early_stop if message.HasField("early_stop") else None,
         export=message.export_folder if message.HasField("export_folder") else None,
     )
+
+
+def work_to_wire(work: Work) -> pb.MasterMessage:
+    told = pb.RunTask(dataset=work.dataset, task=work.task)
+    match work.what:
+        case EvaluateShard(file, start, end):
+            told.evaluate.CopyFrom(pb.EvaluateShard(file=file, start=start, end=end))
+        case MergeStates(states):
+            told.merge.CopyFrom(pb.MergeStates(state=states))
+        case ExportVersion(file, folder, text):
+            told.export.CopyFrom(pb.ExportVersion(file=file, folder=folder, json=text))
+    return pb.MasterMessage(run_task=told)
+
+
+def work_from_wire(message: pb.RunTask) -> Work:
+    """Raises MalformedMessage without anything to do, or with a shard of no samples."""
+    what: EvaluateShard | MergeStates | ExportVersion
+    match message.WhichOneof("work"):
+        case "evaluate":
+            shard = message.evaluate
+            if shard.start >= shard.end:
+                raise MalformedMessage(f"an evaluation of no samples: {shard.start} to {shard.end}")
+            what = EvaluateShard(shard.file, shard.start, shard.end)
+        case "merge":
+            what = MergeStates(tuple(message.merge.state))
+        case "export":
+            what = ExportVersion(message.export.file, message.export.folder, message.export.json)
+        case None:
+            raise MalformedMessage("a task without anything to do")
+    return Work(DatasetName(message.dataset), TaskId(message.task), what)
 
 
 def check_state(state: str) -> None:

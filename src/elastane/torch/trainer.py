@@ -8,7 +8,7 @@ of a round, the gradients are still there: the next world compares who finished 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -74,6 +74,8 @@ class Trainer:
         self._in_hand = 0
         self._begun: tuple[Control, Work | None] | None = None
         self._broken: WorldBroken | None = None
+        self.after_round: list[Callable[[], None]] = []
+        """Called by the training thread between two rounds."""
 
     @property
     def steps(self) -> int:
@@ -116,10 +118,8 @@ class Trainer:
 
     def sync(self) -> None:
         """Enter the world: from here on the model is the job's. `job.batches` does it before its first batch."""
-        if self._worlds.current is None and not self._worlds.left:
-            moved = self._worlds.wait()
-            if moved is not None:
-                self._settle_or_recover(moved)
+        if self._worlds.current is None and not self._worlds.left and (moved := self._worlds.wait()) is not None:
+            self._settle_or_recover(moved)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that training goes on from, to be saved."""
@@ -134,6 +134,11 @@ class Trainer:
     # --- for the data streams and the job ---
 
     @property
+    def is_first(self) -> bool:
+        """Whether this worker has rank 0."""
+        return self._worlds.current is None or self._worlds.current.place.rank == 0
+
+    @property
     def left(self) -> bool:
         """Whether this worker is out of the world, and gets no more batches."""
         return self._worlds.left
@@ -143,8 +148,7 @@ class Trainer:
         if self._is_over(feed):
             return False
         if self._worlds.current is None and not self.left:
-            moved = self._worlds.wait(lambda: self._is_over(feed))
-            if moved is None:
+            if (moved := self._worlds.wait(lambda: self._is_over(feed))) is None:
                 return False
             self._settle_or_recover(moved)
         if self._feed is not feed and self._round is not None and self._round.held:
@@ -306,6 +310,8 @@ class Trainer:
                     return True
                 continue
             self._advance(group, summed)
+            for callback in self.after_round:
+                callback()
             return summed.samples > 0
         return False
 
@@ -420,11 +426,9 @@ class Trainer:
         """The world broke: go on in the next. True if this worker's round was finished by others, or is void."""
         self._worlds.broken()
         before = self._replica.rounds
-        moved = self._worlds.wait()
-        if moved is None:
+        if (moved := self._worlds.wait()) is None:
             return True
-        entered_anew = self._settle_or_recover(moved)
-        return entered_anew or self._replica.rounds != before
+        return self._settle_or_recover(moved) or self._replica.rounds != before
 
     def _settle_or_recover(self, moved: Moved) -> bool:
         """Be a member of the world that this worker has moved to, or of the one after it if it breaks at once.

@@ -14,7 +14,7 @@ import random
 import socket
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import grpc
@@ -23,13 +23,14 @@ from elastane.core.backoff import delays
 from elastane.core.lockstep import Position
 from elastane.model.dataset import DatasetSpec
 from elastane.model.errors import DatasetMismatch, MasterUnreachable, RequestRefused
+from elastane.model.evaluation import EvaluationSpec, Work
 from elastane.model.ids import DatasetName, NodeName, TaskId
 from elastane.model.world import Place
-from elastane.rpc import wire
+from elastane.rpc import evaluation_wire, wire
 from elastane.rpc.channel import MasterChannel
 from elastane.rpc.messages import parse
 from elastane.rpc.protos import node_pb2 as pb
-from elastane.worker.link import TaskSink, WorldFollower
+from elastane.worker.link import EvaluationFollower, TaskSink, WorldFollower
 
 LISTEN_EVERY_S = 0.02
 """How often the training thread's words are taken over. It does not wake this thread for each: that would make it wait
@@ -79,7 +80,9 @@ class Attendant:
         self._goodbye: pb.NodeMessage | None = None
         self._follower: WorldFollower | None = None
         self._wanted: dict[tuple[int, str], concurrent.futures.Future[bytes]] = {}
+        self._evaluation: tuple[EvaluationSpec, EvaluationFollower] | None = None
         self._check_replicas = False
+        self._is_evaluator = self._has_evaluators = False
         self._welcomed: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._farewell: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._thread = threading.Thread(target=self._run, name="elastane-attendant", daemon=True)
@@ -139,6 +142,35 @@ class Attendant:
         if not self._on_loop(on_loop):
             raise self._ended()
         return answer.result(timeout_s)
+
+    @property
+    def is_evaluator(self) -> bool:
+        return self._is_evaluator
+
+    @property
+    def has_evaluators(self) -> bool:
+        return self._has_evaluators
+
+    def join_evaluation(self, spec: EvaluationSpec, follower: EvaluationFollower) -> None:
+        def on_loop() -> None:
+            self._evaluation = (spec, follower)
+            if self._failure is not None:
+                follower.failed(self._failure)
+            self._tell(pb.NodeMessage(define_evaluation=evaluation_wire.evaluation_to_wire(spec)))
+
+        if not self._on_loop(on_loop):
+            raise self._ended()
+
+    def version_written(self, step: int, error: str) -> None:
+        written = pb.VersionWritten(step=step, error=error[: wire.MOST_TEXT])
+        self._say_now(pb.NodeMessage(version_written=written))
+
+    def task_done(self, work: Work, state: str, metrics: Mapping[str, float]) -> None:
+        done = pb.TaskDone(dataset=work.dataset, task=work.task, state=state, metrics=metrics)
+        self._say_now(pb.NodeMessage(task_done=done))
+
+    def training_done(self, step: int) -> None:
+        self._say_now(pb.NodeMessage(training_done=pb.TrainingDone(step=step)))
 
     def define(self, spec: DatasetSpec, sink: TaskSink) -> None:
         answer: concurrent.futures.Future[None] = concurrent.futures.Future()
@@ -271,6 +303,8 @@ class Attendant:
             return
         self._pauses = _pauses()
         self._check_replicas = welcome.welcome.check_replicas
+        self._is_evaluator = welcome.welcome.evaluator
+        self._has_evaluators = welcome.welcome.has_evaluators
         if self._welcomed.done():
             self._start_over()
         else:
@@ -295,13 +329,17 @@ class Attendant:
         self._outbox = asyncio.Queue()
         self._said.clear()
         pending = [(spec, sink) for spec, sink, _ in self._defining.values()]
-        for spec, _ in [*self._datasets.values(), *pending]:
-            self._outbox.put_nowait(pb.NodeMessage(define_dataset=wire.define_dataset_to_wire(spec)))
+        for dataset, _ in [*self._datasets.values(), *pending]:
+            self._outbox.put_nowait(pb.NodeMessage(define_dataset=wire.define_dataset_to_wire(dataset)))
         for _, sink in self._datasets.values():
             sink.voided()
         if self._follower is not None:
             self._follower.rejoin()
             self._tell(pb.NodeMessage(join_world=pb.JoinWorld()))
+        if self._evaluation is not None:
+            spec, evaluates = self._evaluation
+            evaluates.rejoin()
+            self._tell(pb.NodeMessage(define_evaluation=evaluation_wire.evaluation_to_wire(spec)))
         if self._goodbye is not None:
             self._outbox.put_nowait(self._goodbye)
 
@@ -325,11 +363,16 @@ class Attendant:
                 self._defined(DatasetName(message.dataset_defined.name), None)
             case "refused":
                 name = DatasetName(message.refused.dataset)
-                if not self._defined(name, DatasetMismatch(message.refused.reason)):
+                if message.refused.evaluation and self._evaluation is not None:
+                    self._evaluation[1].failed(RequestRefused(message.refused.reason))
+                elif not self._defined(name, DatasetMismatch(message.refused.reason)):
                     _log.warning("the master refused: %s", message.refused.reason)
             case "next_world" | "go_to_world" | "world_settled":
                 if self._follower is not None:
                     _pass_to(self._follower, message)
+            case "take_version" | "run_task" | "stop_training" | "evaluation_over":
+                if self._evaluation is not None:
+                    _pass_to_evaluation(self._evaluation[1], message)
             case "store_value":
                 stored = message.store_value
                 if answer := self._wanted.pop((stored.version, stored.key), None):
@@ -359,6 +402,20 @@ class Attendant:
             sink.failed(error)
         if self._follower is not None:
             self._follower.failed(error)
+        if self._evaluation is not None:
+            self._evaluation[1].failed(error)
+
+
+def _pass_to_evaluation(follower: EvaluationFollower, message: pb.MasterMessage) -> None:
+    match message.WhichOneof("body"):
+        case "take_version":
+            follower.take_version(message.take_version.multiple_of, message.take_version.folder)
+        case "run_task":
+            follower.run(evaluation_wire.work_from_wire(message.run_task))
+        case "stop_training":
+            follower.stop_training()
+        case "evaluation_over":
+            follower.over()
 
 
 def _pass_to(follower: WorldFollower, message: pb.MasterMessage) -> None:

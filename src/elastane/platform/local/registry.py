@@ -4,6 +4,7 @@ JOBS/NAME/job.json   address, token and job document, mode 0600
 JOBS/NAME/end.json   how it ended, and its last status
 JOBS/NAME/lock       held by the launcher as long as it lives
 JOBS/NAME/logs/      one file a node, and the master's
+JOBS/NAME/versions/  weights that are being evaluated, and the best
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ class JobFolder:
         self.path = path
         self.name = path.name
         self.logs = path / "logs"
+        self.versions = path / "versions"
 
     @classmethod
     def create(cls, name: str) -> JobFolder:

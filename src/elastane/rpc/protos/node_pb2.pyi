@@ -323,14 +323,16 @@ class StoreValue(_message.Message):
     def __init__(self, version: _Optional[int] = ..., key: _Optional[str] = ..., value: _Optional[bytes] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("heartbeat_interval_s", "check_replicas", "evaluator")
+    __slots__ = ("heartbeat_interval_s", "check_replicas", "evaluator", "has_evaluators")
     HEARTBEAT_INTERVAL_S_FIELD_NUMBER: _ClassVar[int]
     CHECK_REPLICAS_FIELD_NUMBER: _ClassVar[int]
     EVALUATOR_FIELD_NUMBER: _ClassVar[int]
+    HAS_EVALUATORS_FIELD_NUMBER: _ClassVar[int]
     heartbeat_interval_s: float
     check_replicas: bool
     evaluator: bool
-    def __init__(self, heartbeat_interval_s: _Optional[float] = ..., check_replicas: _Optional[bool] = ..., evaluator: _Optional[bool] = ...) -> None: ...
+    has_evaluators: bool
+    def __init__(self, heartbeat_interval_s: _Optional[float] = ..., check_replicas: _Optional[bool] = ..., evaluator: _Optional[bool] = ..., has_evaluators: _Optional[bool] = ...) -> None: ...
 
 class DatasetDefined(_message.Message):
     __slots__ = ("name",)
@@ -371,12 +373,14 @@ class Lease(_message.Message):
     def __init__(self, task: _Optional[int] = ..., epoch: _Optional[int] = ..., start: _Optional[int] = ..., end: _Optional[int] = ...) -> None: ...
 
 class Refused(_message.Message):
-    __slots__ = ("reason", "dataset")
+    __slots__ = ("reason", "dataset", "evaluation")
     REASON_FIELD_NUMBER: _ClassVar[int]
     DATASET_FIELD_NUMBER: _ClassVar[int]
+    EVALUATION_FIELD_NUMBER: _ClassVar[int]
     reason: str
     dataset: str
-    def __init__(self, reason: _Optional[str] = ..., dataset: _Optional[str] = ...) -> None: ...
+    evaluation: bool
+    def __init__(self, reason: _Optional[str] = ..., dataset: _Optional[str] = ..., evaluation: _Optional[bool] = ...) -> None: ...
 
 class Farewell(_message.Message):
     __slots__ = ()
