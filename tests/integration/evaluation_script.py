@@ -113,9 +113,8 @@ def main() -> None:
         for features, labels in job.batches(Samples(options.samples), batch_size=8, shuffle=True):
             logits = model(features).squeeze(1)
             trainer.step(nn.functional.binary_cross_entropy_with_logits(logits, labels.float()))
-            if options.trained is not None and job.rank == 0 and options.every_steps:
-                if job.step % options.every_steps == 0:
-                    torch.save(model.state_dict(), options.trained / f"{job.step}.pt")
+            if options.trained is not None and job.rank == 0 and job.step % (options.every_steps or 1) == 0:
+                torch.save(model.state_dict(), options.trained / f"{job.step}.pt")
             time.sleep(options.step_ms / 1000)
         if options.trained is not None and job.rank == 0:
             torch.save(model.state_dict(), options.trained / f"{job.step}.pt")

@@ -130,7 +130,7 @@ class Attendance:
                     dataset = DatasetName(message.give_back.dataset)
                     tasks = [TaskId(task) for task in message.give_back.task]
                     refused = self._task_manager.give_back(name, dataset, tasks, wire.checked_error(message.give_back))
-                    self._training_service.gave_back(name, dataset)
+                    self._training_service.gave_back(name, dataset, tasks)
                 case "join_world" | "leave_world" | "world_ready" | "world_moved" | "world_broken":
                     self._handle_world(name, message)
                 case "store_set":

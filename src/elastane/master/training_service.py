@@ -40,7 +40,7 @@ from elastane.model.evaluation import (
     plain_metrics,
     version_file,
 )
-from elastane.model.ids import DatasetName, NodeName
+from elastane.model.ids import DatasetName, NodeName, TaskId
 from elastane.rpc.evaluation_wire import work_to_wire
 from elastane.rpc.protos import control_pb2
 from elastane.rpc.protos import node_pb2 as pb
@@ -160,9 +160,9 @@ class TrainingService:
             else:
                 self._lease(node)
 
-    def gave_back(self, node: NodeName, name: DatasetName) -> None:
-        """A node has returned a task: if it was one of these, it may try again, or another."""
-        if (task := self._held.get(node)) is not None and task.dataset == name:
+    def gave_back(self, node: NodeName, name: DatasetName, tasks: Collection[TaskId]) -> None:
+        """A node has returned tasks: if it was one of these, it may try again, or another."""
+        if (task := self._held.get(node)) is not None and task.dataset == name and task.id in tasks:
             del self._held[node]
             self._offer()
 

@@ -111,10 +111,8 @@ class WorkerEvaluation:
         """Training has ended on this worker, and it is out of the world: stay until evaluation is over."""
         client = self._client
         self._join_writer()
-        client.wanted = 0
-        self._link.training_done(self._trainer.steps)
+        client.training_done(self._trainer.steps)
         while client.wait_for_request():
-            client.wanted = 0
             self._write(self._trainer.snapshots.take(model_only=True), client.folder)
 
     def join_threads(self) -> None:
@@ -152,16 +150,16 @@ class WorkerEvaluation:
         snapshot = taken.result()
         error = ""
         try:
-            with beside(Path(folder) / version_file(snapshot.steps)) as path:
+            with beside(Path(folder) / version_file(snapshot.steps), lasting=False) as path:
                 path.write_bytes(snapshot.model.data.numpy())
         except OSError as problem:
             error = f"{type(problem).__name__}: {problem}"
         self._link.version_written(snapshot.steps, error)
 
     def _evaluate(self) -> None:
+        stand_back()
         try:
             for work in self._client.works():
-                stand_back()
                 self._client.do_or_give_back(work)
         except Exception:
             # The link is gone: the training thread hears of it too.
@@ -170,8 +168,8 @@ class WorkerEvaluation:
 
 
 def stand_back() -> None:
-    """Let this thread have the cores when nobody else wants them."""
-    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
+    """Let this thread have a tenth of the cores that the training wants, and all that it does not want."""
+    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)
 
 
 def _to_arrays(values: Any) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import shutil
 import tempfile
 import threading
 import time
@@ -43,7 +42,8 @@ class AloneEvaluations:
 
     def __init__(self, spec: EvaluationSpec, follower: EvaluationFollower) -> None:
         self._follower = follower
-        self._folder = Path(tempfile.mkdtemp(prefix="elastane-versions-"))
+        self._temporary = tempfile.TemporaryDirectory(prefix="elastane-versions-")
+        self._folder = Path(self._temporary.name)
         self._rules = Evaluations(spec, time.monotonic())
         self._tasks = 0
         self._turn = threading.RLock()
@@ -81,7 +81,7 @@ class AloneEvaluations:
         with self._turn:
             if self._timer is not None:
                 self._timer.cancel()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._temporary.cleanup()
 
     def _carry_out(self, decisions: Iterable[Decision]) -> None:
         for decision in decisions:

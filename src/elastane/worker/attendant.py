@@ -338,8 +338,8 @@ class Attendant:
             self._tell(pb.NodeMessage(join_world=pb.JoinWorld()))
         if self._evaluation is not None:
             spec, evaluates = self._evaluation
-            evaluates.rejoin()
             self._tell(pb.NodeMessage(define_evaluation=evaluation_wire.evaluation_to_wire(spec)))
+            evaluates.rejoin()
         if self._goodbye is not None:
             self._outbox.put_nowait(self._goodbye)
 

@@ -121,6 +121,7 @@ class EvaluationClient:
         self._works: deque[Work] = deque()
         self._over = False
         self._leaving = False
+        self._done_at: int | None = None
         # Re-entrant, for a signal handler may call leave() while this very thread holds it.
         self._changed = threading.Condition(threading.RLock())
         link.join_evaluation(evaluation.spec(), self)
@@ -149,6 +150,8 @@ class EvaluationClient:
         with self._changed:
             self._works.clear()
             self.wanted = 0
+        if self._done_at is not None:
+            self._link.training_done(self._done_at)
 
     def failed(self, error: Exception) -> None:
         with self._changed:
@@ -168,10 +171,18 @@ class EvaluationClient:
         """Whether there is nothing more to wait for."""
         return self._over or self._leaving or self.failure is not None
 
+    def training_done(self, step: int) -> None:
+        """This worker trains no more. From here on a version is wanted of it only if it is asked for the final one."""
+        with self._changed:
+            self.wanted = 0
+        self._done_at = step
+        self._link.training_done(step)
+
     def wait_for_request(self) -> bool:
-        """Wait until a version is wanted; False if evaluation is over before. Raises what the link failed with."""
+        """Wait until the final version is wanted; False if evaluation is over. Raises what the link failed with."""
         with self._changed:
             self._changed.wait_for(lambda: self.wanted or self.ended)
+            self.wanted = 0
             if self.failure is not None:
                 raise self.failure
             return not self.ended
@@ -258,13 +269,14 @@ class EvaluationClient:
 
 
 @contextmanager
-def beside(path: Path) -> Iterator[Path]:
-    """A file beside this one, which takes its place once it is written."""
+def beside(path: Path, *, lasting: bool = True) -> Iterator[Path]:
+    """A file beside this one, which takes its place once it is written; if it is to be lasting, to the disk."""
     written = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         yield written
-        with written.open("rb") as file:
-            os.fsync(file.fileno())
+        if lasting:
+            with written.open("rb") as file:
+                os.fsync(file.fileno())
         written.rename(path)
     finally:
         written.unlink(missing_ok=True)

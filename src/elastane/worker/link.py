@@ -101,7 +101,7 @@ class EvaluationFollower(Protocol):
         """Nothing is left to evaluate."""
 
     def rejoin(self) -> None:
-        """What was to be done is void."""
+        """This node is one who can evaluate (again): what it was to do before is void."""
 
     def failed(self, error: Exception) -> None:
         """No more will be heard of evaluation."""
