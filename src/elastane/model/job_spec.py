@@ -155,8 +155,6 @@ class EvaluatorSpec(_Document):
 class ElasticJobSpec(_Document):
     distribution_strategy: DistributionStrategy = DistributionStrategy.NONE
     worker: RoleSpec
-    evaluator: EvaluatorSpec | None = None
-    """Without evaluators, a job that evaluates does it on its workers."""
     heartbeat_timeout_seconds: Seconds = 10.0
     """A worker that says nothing for so long is lost."""
     task_timeout_seconds: Seconds = 600.0
@@ -167,6 +165,8 @@ class ElasticJobSpec(_Document):
     """A node that is asked to leave is killed after so long."""
     check_replicas: Annotated[bool, Field(strict=True)] = False
     """Whether workers compare checksums of their training state whenever the world has changed."""
+    evaluator: EvaluatorSpec | None = None
+    """Without evaluators, a job that evaluates does it on its workers."""
 
 
 class Metadata(_Document):

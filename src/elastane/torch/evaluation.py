@@ -151,7 +151,7 @@ class WorkerEvaluation:
         error = ""
         try:
             with beside(Path(folder) / version_file(snapshot.steps), lasting=False) as path:
-                path.write_bytes(snapshot.model.data.numpy())
+                path.write_bytes(snapshot.model.data.numpy().data)
         except OSError as problem:
             error = f"{type(problem).__name__}: {problem}"
         self._link.version_written(snapshot.steps, error)
