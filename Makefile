@@ -36,6 +36,7 @@ lint: setup  ## Check style, types, layers, generated files and docs.
 soak: setup  ## Torment jobs for ten minutes, and check each.
 	$(BIN)/python -m tests.soak.chaos
 	$(BIN)/python -m tests.soak.training
+	$(BIN)/python -m tests.soak.masters
 
 docs: setup  ## Build the documentation into docs/_build.
 	$(BIN)/sphinx-build -q -W -b html docs docs/_build

@@ -172,6 +172,7 @@ def show(rows: Iterable[Row]) -> None:
     figures = {
         "stall_s": "stall s",
         "net_stall_s": "net stall s",
+        "wobble_s": "wobble s",
         "until_new_s": "until new s",
         "before_s": "before s",
         "after_s": "after s",
@@ -192,7 +193,7 @@ def show(rows: Iterable[Row]) -> None:
             str(len(row.figures["stall_s"])),
             str(row.figures["stall_s"].count(math.inf) or ""),
         )
-    Console(width=190).print(table)
+    Console(width=220).print(table)
 
 
 def show_ratios(rows: Iterable[Row]) -> None:

@@ -17,6 +17,7 @@ import structlog
 
 from benchmarks.report import Report, parser
 from elastane.master.event_log import EventLog
+from elastane.master.journal import Journal
 from elastane.master.rendezvous_server import RendezvousServer
 from elastane.model.ids import NodeName
 from elastane.rpc.protos import node_pb2 as pb
@@ -56,7 +57,7 @@ async def measure(size: int) -> dict[str, float]:
         min_size=1,
         max_size=size,
         target=size,
-        clock=time.monotonic,
+        journal=Journal(),
         on_differ=print,
     )
     started = time.perf_counter()

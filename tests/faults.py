@@ -66,6 +66,13 @@ def launcher() -> psutil.Process:
     return parent
 
 
+def kill_master() -> None:
+    """Kill the job's master, and wait until it is dead."""
+    (master,) = [child for child in launcher().children() if "elastane.master" in child.cmdline()]
+    master.kill()
+    psutil.wait_procs([master])
+
+
 def _carry_out(job: elastane.Job, how: str) -> None:
     action, _, argument = how.partition("=")
     job_name = job.node.rsplit("-", 2)[0]
@@ -102,8 +109,12 @@ def _carry_out(job: elastane.Job, how: str) -> None:
         case "interrupt-launcher":
             launcher().send_signal(signal.SIGINT)
         case "kill-master":
-            (master,) = [child for child in launcher().children() if "elastane.master" in child.cmdline()]
-            master.kill()
+            kill_master()
+        case "spoil-journal":
+            journal = Path(os.environ["ELASTANE_STATE_DIR"]) / "jobs" / job_name / "journal"
+            lines = journal.read_bytes().splitlines(keepends=True)
+            kill_master()
+            journal.write_bytes(b"".join([*lines[:2], b"x" + lines[2], *lines[3:]]))
         case "kill-node":
             agent = psutil.Process().parent()
             assert agent is not None

@@ -20,6 +20,7 @@ import elastane
 from elastane.torch import handover, trainer, worlds
 from elastane.torch.buckets import GradientBuckets
 from elastane.torch.groups import Group, WorldBroken
+from tests.faults import kill_master
 
 
 @dataclass(frozen=True)
@@ -124,6 +125,11 @@ class _Trap:
         action, _, argument = self._fault.how.partition("=")
         match action:
             case "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "kill-master":
+                kill_master()
+            case "kill-master-and-self":
+                kill_master()
                 os.kill(os.getpid(), signal.SIGKILL)
             case "stop":
                 os.kill(os.getpid(), signal.SIGSTOP)

@@ -18,6 +18,7 @@ stall         the longest time between two finished steps on a worker that stays
               finished its first step in the world of the new size, minus `before`
 net stall     the same, but a step that ends in the new size is compared with the slower of `before` and `after`: three
               workers on two cores take longer for a step than two
+wobble        what the stall would be had nothing happened: the same over as many steps just before the event
 until new     from the event until the first finished step in the world of the new size
 redone        finished steps of a worker that stays whose number it had finished already (the most of any)
 skipped       batches that a worker that stays computed and gave up, and step numbers it left out (the most of any)
@@ -87,6 +88,7 @@ class Cost:
     after_s: float
     stall_s: float
     net_stall_s: float
+    wobble_s: float
     until_new_s: float
     redone: int
     skipped: int
@@ -98,14 +100,16 @@ def cost_of(stayed: Iterable[Worker], event: float, old: int, new: int) -> Cost:
     workers = list(stayed)
     before_s = statistics.median(gap for worker in workers for gap in _gaps_before(worker, event, old))
     after_s = statistics.median(gap for worker in workers for gap in _gaps_after(worker, event, new))
-    stalls, net_stalls = [], []
+    stalls, net_stalls, wobbles = [], [], []
     for worker in workers:
+        undisturbed = list(_gaps_before(worker, event, old))
         for first, second in pairwise(worker.finished):
             if second.time < event:
                 continue
             gap = second.time - first.time
             stalls.append(gap - before_s)
             net_stalls.append(gap - (max(before_s, after_s) if second.world == new else before_s))
+            wobbles.append(undisturbed.pop() - before_s if undisturbed else 0.0)
             if second.world == new:
                 break
     return Cost(
@@ -113,6 +117,7 @@ def cost_of(stayed: Iterable[Worker], event: float, old: int, new: int) -> Cost:
         after_s=after_s,
         stall_s=max(stalls),
         net_stall_s=max(net_stalls),
+        wobble_s=max(wobbles),
         until_new_s=min(_first_in(worker, event, new).time for worker in workers) - event,
         redone=max(_redone(worker) for worker in workers),
         skipped=max(_skipped(worker, event) for worker in workers),

@@ -18,11 +18,12 @@ class MemoryPlatform:
         self.nodes: dict[NodeName, Node] = {}
         """The nodes that live."""
         self._events: asyncio.Queue[NodeEvent] = asyncio.Queue()
+        self._known: dict[NodeName, NodeEvent] = {}
 
     async def scale(self, plan: ScalePlan, *, at_once: bool = False) -> None:
         for node in plan.launch_nodes:
             self.nodes[node.name] = node
-            self._events.put_nowait(NodeEvent(node.name, NodeStatus.RUNNING))
+            self._say(NodeEvent(node.name, NodeStatus.RUNNING))
         for node in plan.remove_nodes:
             self.end(node.name, ExitReason.KILLED if at_once else ExitReason.DONE)
 
@@ -31,8 +32,15 @@ class MemoryPlatform:
         if self.nodes.pop(name, None) is not None:
             done = reason is ExitReason.DONE
             status = NodeStatus.SUCCEEDED if done else NodeStatus.FAILED
-            self._events.put_nowait(NodeEvent(name, status, exit=NodeExit(reason, 0 if done else 1)))
+            self._say(NodeEvent(name, status, exit=NodeExit(reason, 0 if done else 1)))
+
+    async def known(self) -> list[NodeEvent]:
+        return list(self._known.values())
 
     async def events(self) -> AsyncIterator[NodeEvent]:
         while True:
             yield await self._events.get()
+
+    def _say(self, event: NodeEvent) -> None:
+        self._known[event.node] = event
+        self._events.put_nowait(event)

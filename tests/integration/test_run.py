@@ -225,9 +225,11 @@ def test_the_launcher_killed_leaves_no_process_behind(jobs: Jobs) -> None:
     assert "the launcher died" in jobs.command("status", "job").stdout
 
 
-@pytest.mark.parametrize(("who", "message"), [("master", "the master ended"), ("agent", "the agent that owns")])
-def test_the_end_of_master_or_agent_ends_the_job_with_a_word(jobs: Jobs, who: str, message: str) -> None:
-    done = jobs.run("--samples=1000000", fail_at(node="worker-0", step=20, how=f"kill-{who}"), options=("--workers=2",))
+@pytest.mark.parametrize(
+    ("how", "message"), [("spoil-journal", "the journal is damaged in line 3"), ("kill-agent", "the agent that owns")]
+)
+def test_an_agent_that_died_or_a_damaged_journal_end_the_job_with_a_word(jobs: Jobs, how: str, message: str) -> None:
+    done = jobs.run("--samples=1000000", fail_at(node="worker-0", step=20, how=how), options=("--workers=2",))
     assert done.code == 1
     assert message in done.stderr
     left = [process for process in psutil.process_iter() if _is_of(process, jobs.env["ELASTANE_STATE_DIR"])]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 from hypothesis import strategies as st
@@ -144,6 +145,14 @@ class EvaluationMachine(RuleBasedStateMachine):
     @rule()
     def it_is_exported(self) -> None:
         self._carry_out(self.evaluations.exported(self.now))
+
+    @rule()
+    def the_master_dies_and_another_goes_on(self) -> None:
+        state = json.loads(json.dumps(self.evaluations.snapshot()))
+        self.evaluations = self.evaluations_class(self.spec, 0.0)
+        self.evaluations.load(state, self.now)
+        # As text, for what is not a number is not equal to itself.
+        assert json.dumps(self.evaluations.snapshot()) == json.dumps(state)
 
     @invariant()
     def the_disk_holds_what_is_needed_and_no_more(self) -> None:

@@ -11,6 +11,7 @@ from elastane.model.ids import JobName, NodeName
 from elastane.model.node import ExitReason, Node, NodeExit, NodeResource, NodeStatus, NodeType
 from elastane.model.plan import ScalePlan
 from elastane.model.quantity import Memory
+from tests.property.restarting_journal import RestartingJournal
 
 FAILURES = [reason for reason in ExitReason if reason is not ExitReason.DONE]
 
@@ -36,9 +37,16 @@ class NodeMachine(RuleBasedStateMachine):
     )
     def start(self, low: int, more: int, restarts: int, critical: frozenset[int] | None) -> None:
         self.limits = GroupLimits(low, low + more, restarts, critical)
-        resource = NodeResource(memory=Memory.mib(100))
-        self.group = self.group_class(JobName("job"), NodeType.WORKER, resource, self.limits)
+        self.journal = RestartingJournal()
+        self.group = self.journal.watch(self._make())
         self._carry_out(self.group.scale_to(low, self.now))
+
+    @rule()
+    def the_master_dies(self) -> None:
+        self.group = self.journal.restart(self.group, self._make())
+
+    def _make(self) -> NodeGroup:
+        return self.group_class(JobName("job"), NodeType.WORKER, NodeResource(memory=Memory.mib(100)), self.limits)
 
     @precondition(lambda self: self.alive)
     @rule(data=st.data())

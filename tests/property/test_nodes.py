@@ -10,7 +10,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from elastane.core.nodes import ExitPolicy, NodeGroup
 from elastane.model.ids import NodeName
-from elastane.model.node import ExitReason, Node, NodeExit
+from elastane.model.node import ExitReason, Node, NodeExit, NodeResource
 from elastane.model.plan import ScalePlan
 from tests.property.node_machine import NodeMachine
 
@@ -40,9 +40,9 @@ class CountsPreemptions(NodeGroup):
 class ForgetsTheChief(NodeGroup):
     """A planted bug: scaling in removes the oldest first."""
 
-    def scale_to(self, count: int, now: float) -> ScalePlan:
+    def scale_to(self, count: int, now: float, resource: NodeResource | None = None) -> ScalePlan:
         wanted = self._wanted()
-        plan = super().scale_to(count, now)
+        plan = super().scale_to(count, now, resource)
         if not plan.remove_nodes:
             return plan
         for node in plan.remove_nodes:

@@ -10,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from elastane.core.world import Decision, Go, NextWorld, Phase, Rendezvous, Settled
 from elastane.model.ids import NodeName
 from elastane.model.world import World
+from tests.property.restarting_journal import RestartingJournal
 
 SETTLE_S = 1.0
 MOST_NODES = 6
@@ -27,6 +28,8 @@ class Member:
     built: int = 0
     go: int = 0
     leaving: bool = False
+    away: bool = False
+    """The server died, and this member has not found the next one yet."""
     inbox: list[Decision] = field(default_factory=list)
     said: list[tuple[str, int]] = field(default_factory=list)
     """What the server has not heard yet, in order."""
@@ -47,7 +50,9 @@ class WorldMachine(RuleBasedStateMachine):
     @initialize(low=st.integers(1, 3), more=st.integers(0, 3), aim=st.integers(1, 5))
     def start(self, low: int, more: int, aim: int) -> None:
         self.low, self.high = low, low + more
-        self.server = self.rendezvous_class(min_size=low, max_size=self.high, target=aim, settle_s=SETTLE_S)
+        self.aim = aim
+        self.journal = RestartingJournal()
+        self.server = self.journal.watch(self._make())
         for _ in range(low):
             self.join()
 
@@ -101,6 +106,21 @@ class WorldMachine(RuleBasedStateMachine):
         if self._is_to_build(member) and member.next is not None:
             member.built = member.next.world.version
             member.said.append(("broken", member.built))
+
+    @rule()
+    def the_server_dies(self) -> None:
+        """With it all that was on its way is lost, and nobody hears or is heard before coming back."""
+        for member in self.alive.values():
+            member.away = True
+            member.inbox.clear()
+            member.said.clear()
+        self.server = self.journal.restart(self.server, self._make())
+        self._tell(self.server.resume(self.now))
+
+    @precondition(lambda self: self.alive)
+    @rule(data=st.data())
+    def a_member_comes_back(self, data: st.DataObject) -> None:
+        self._come_back(self._draw(data))
 
     @precondition(lambda self: self.alive)
     @rule(data=st.data())
@@ -183,8 +203,28 @@ class WorldMachine(RuleBasedStateMachine):
             assert not self.alive[name].stopped
         assert not [name for name, member in self.alive.items() if member.leaving], "a leaver was not let go"
 
+    def _make(self) -> Rendezvous:
+        return self.rendezvous_class(min_size=self.low, max_size=self.high, target=self.aim, settle_s=SETTLE_S)
+
+    def _come_back(self, member: Member) -> None:
+        """It says again all that it stands for, and hears what it may have missed."""
+        if not member.away:
+            return
+        member.away = False
+        member.inbox = list(self.server.retold(member.name))
+        member.said = [("join", 0)]
+        if member.leaving:
+            member.said.append(("leave", 0))
+        if member.world is not None:
+            member.said.append(("moved", member.world.version))
+        if member.built:
+            member.said.append(("ready", member.built))
+        if member.stopped and member.world is not None:
+            member.said.append(("broken", member.world.version))
+
     def _all_talk(self) -> None:
         for member in list(self.alive.values()):
+            self._come_back(member)
             while member.inbox:
                 self._member_hears(member)
             self._build(member)
@@ -203,7 +243,8 @@ class WorldMachine(RuleBasedStateMachine):
             if isinstance(decision, Settled):
                 self._check_ranks(decision.world)
             for member in self.alive.values():
-                member.inbox.append(decision)
+                if not member.away:
+                    member.inbox.append(decision)
 
     def _check_ranks(self, world: World) -> None:
         before, self.settled = getattr(self, "settled", World(0, ())), world
@@ -212,7 +253,7 @@ class WorldMachine(RuleBasedStateMachine):
                 assert world.ranks[node] == rank, "a survivor's rank changed without need"
 
     def _server_hears(self, member: Member) -> None:
-        if not member.said:
+        if not member.said or member.away:
             return
         word, version = member.said.pop(0)
         match word:
@@ -232,7 +273,8 @@ class WorldMachine(RuleBasedStateMachine):
             return
         match member.inbox.pop(0):
             case NextWorld() as told:
-                assert member.next is None or told.world.version > member.next.world.version
+                if member.next is not None and told.world.version <= member.next.world.version:
+                    return
                 member.next = told
                 if told.recover and (member.world is not None):
                     member.stopped = True

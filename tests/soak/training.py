@@ -1,4 +1,4 @@
-"""One training job whose workers are killed, preempted, paused, drained and scaled at random, hundreds of times.
+"""One training job whose workers are killed, preempted, paused, drained and scaled at random, and its master killed.
 
 At least one member of the world is always left alone: what everybody has lost is rightly trained again. At the end:
 the job succeeded, every sample of every epoch was in exactly one step, by the events and by the model itself, all
@@ -23,6 +23,8 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+
+import psutil
 
 from elastane.cli.client import ControlClient
 from elastane.model.errors import ElastaneError, MasterUnreachable
@@ -52,7 +54,8 @@ class Stuck(AssertionError):
 class Tormentor:
     """Does things to the workers of a job, but never to all of them."""
 
-    def __init__(self, client: ControlClient, rng: random.Random) -> None:
+    def __init__(self, client: ControlClient, launcher: int, rng: random.Random) -> None:
+        self._launcher = launcher
         self._client = client
         self._rng = rng
         self._touched: set[str] = set()
@@ -62,11 +65,14 @@ class Tormentor:
 
     async def act(self) -> pb.JobStatus:
         """Do one thing; the answer is how the job was before it."""
-        status = await self._client.status()
+        status = await self._status()
         nodes = [node for node in status.node if not node.exit_reason and node.status != "deleted"]
         # A new worker takes a while to come: with fewer joins and less patience, most worlds would be of one.
         others = ["scale-in", "drain", "kill", "kill", "kill", "preempt", "preempt", "pause", "pause", "pause"]
         wanted = sum(not node.leaving for node in nodes)
+        if self._rng.random() < 0.1:
+            self._kill_master()
+            return status
         if wanted < MOST_WORKERS and self._rng.random() < 0.5:
             action = "join"
         elif status.world_size < wanted and self._rng.random() < 0.7:
@@ -81,6 +87,26 @@ class Tormentor:
             case _:
                 self._signal(action, nodes)
         return status
+
+    async def _status(self) -> pb.JobStatus:
+        """The job as it is, once there is a master to ask."""
+        while True:
+            try:
+                return await self._client.status()
+            except MasterUnreachable:
+                if not psutil.pid_exists(self._launcher):
+                    raise
+                await asyncio.sleep(0.05)
+
+    def _kill_master(self) -> None:
+        for child in psutil.Process(self._launcher).children():
+            if "elastane.master" in child.cmdline():
+                child.kill()
+                self.done["kill master"] += 1
+
+    async def scale_to_the_most(self) -> None:
+        await self._status()
+        await self._client.scale(MOST_WORKERS)
 
     async def end(self) -> None:
         """Let the paused go on."""
@@ -172,7 +198,7 @@ class Soak:
         job = self._start()
         try:
             async with await self._client(job) as client:
-                tormentor = Tormentor(client, self._rng)
+                tormentor = Tormentor(client, job.pid, self._rng)
                 while tormentor.done.total() < self._events:
                     before = tormentor.done.total()
                     status = await tormentor.act()
@@ -186,7 +212,7 @@ class Soak:
                     await asyncio.sleep(self._rng.choice([0.0, self._rng.uniform(0, 0.5), self._rng.uniform(0.5, 5.0)]))
                 await tormentor.end()
                 self._say(f"calm after {dict(tormentor.done)}")
-                await client.scale(MOST_WORKERS)
+                await tormentor.scale_to_the_most()
                 self._calm.touch()
                 while job.poll() is None:
                     await asyncio.sleep(0.2)
@@ -251,7 +277,8 @@ class Soak:
         worlds = done.of("world_settled")
         for event in worlds:
             assert len(set(event["checksums"].values())) <= 1, event
-            assert len(event["checksums"]) == len(event["members"]), event
+            # A master that died may have heard some of them.
+            assert done.of("master_restarted") or len(event["checksums"]) == len(event["members"]), event
         assert not done.of("position_reset"), done.of("position_reset")
         committed, wanted = done.committed(), every_sample_once(EPOCH_SIZE, self._epochs)
         assert committed == wanted, f"too often {list((committed - wanted).items())[:20]}, missing {wanted - committed}"
@@ -266,7 +293,8 @@ class Soak:
         recovered = sum(event["recover"] for event in done.of("world_next"))
         self._say(
             f"{steps} steps of {len(wanted)} samples, each in one, in {len(worlds)} worlds of sizes {dict(sizes)}, "
-            f"{recovered} after a loss, {len(done.of('node_lost'))} workers given up"
+            f"{recovered} after a loss, {len(done.of('node_lost'))} workers given up, "
+            f"{len(done.of('master_restarted'))} masters followed by another"
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -16,15 +17,15 @@ from elastane.torch.replica import Replica
 class BrokenGroup(Group):
     """A group whose newcomer is gone."""
 
-    def send(self, tensor: torch.Tensor, rank: int) -> None:
-        raise WorldBroken(f"{tensor.numel()} values to {rank}")
+    def send(self, buffers: Iterable[Any], rank: int) -> None:
+        raise WorldBroken(f"{len(list(buffers))} buffers to {rank}")
 
 
 def test_a_round_that_is_logged_after_its_newcomer_was_lost_holds_no_buffers() -> None:
     model = nn.Linear(2, 1)
     replica = Replica(model, torch.optim.SGD(model.parameters(), lr=0.1), None, None, None)
     ended, released = threading.Event(), threading.Event()
-    group: Any = BrokenGroup(None, None, ())  # type: ignore[arg-type]
+    group: Any = BrokenGroup(None)  # type: ignore[arg-type]
     donor = Donor(group, 1, replica, lambda _: ended.set())
     donor.start()
     assert ended.wait(10)

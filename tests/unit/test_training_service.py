@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from elastane.master.event_log import EventLog
+from elastane.master.journal import Journal
 from elastane.master.task_manager import TaskManager
 from elastane.master.training_service import MOST_MERGED, TrainingService
 from elastane.model.dataset import TaskType
@@ -20,6 +21,15 @@ from elastane.rpc.protos import node_pb2 as pb
 W0, W1, E0, E1 = (NodeName(name) for name in ("worker-0", "worker-1", "evaluator-0", "evaluator-1"))
 
 
+class Clock(Journal):
+    """A journal that writes nothing, with a time of its own."""
+
+    now = 0.0
+
+    def clock(self) -> float:
+        return self.now
+
+
 class Service(TrainingService):
     """Keeps what it told."""
 
@@ -29,13 +39,13 @@ class Service(TrainingService):
         self.evaluators = evaluators
         self.world = world
         self.ends = 0
-        self.now = 0.0
+        journal = Clock()
         self.tasks = TaskManager(
             EventLog(),
             max_task_retries=3,
             task_timeout_s=100.0,
             on_failed=self.failures.append,
-            clock=lambda: self.now,
+            journal=journal,
         )
         super().__init__(
             EventLog(),
@@ -45,9 +55,10 @@ class Service(TrainingService):
             evaluators_expected=lambda: self.evaluators,
             training=lambda: self.world,
             on_training_end=self.ended,
-            clock=lambda: self.now,
+            journal=journal,
         )
         self.folder = folder
+        self.time = journal
 
     def ended(self) -> None:
         self.ends += 1
@@ -236,7 +247,7 @@ async def test_a_version_is_wanted_at_once_when_its_time_has_come(tmp_path: Path
     service.define(W0, spec(every_steps=None, every_s=10.0), evaluator=False)
     assert service.rules is not None
     assert service.rules.wanted == 0
-    service.now = 10.0
+    service.time.now = 10.0
     service._tick()
     assert service.heard(W0, "take_version")[-1].multiple_of == 1
 

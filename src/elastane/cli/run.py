@@ -77,9 +77,12 @@ async def _attend(local: LocalJob, client: ControlClient, view: View) -> int | N
 
 
 async def _follow(client: ControlClient, view: View) -> None:
-    with contextlib.suppress(MasterUnreachable):  # The master's own end says more than its silence.
-        async for update in client.watch(STATUS_EVERY_S):
-            view.update(update)
+    while True:
+        with contextlib.suppress(MasterUnreachable):
+            async for update in client.watch(STATUS_EVERY_S):
+                view.update(update)
+            return
+        await asyncio.sleep(STATUS_EVERY_S)  # Another master takes its place.
 
 
 async def _show_output(tail: LogTail) -> None:
@@ -106,8 +109,11 @@ class _StopBySignal:
         request.add_done_callback(self._requests.discard)
 
     async def _stop(self, *, at_once: bool) -> None:
-        with contextlib.suppress(MasterUnreachable):  # It has just ended by itself.
-            await self._client.stop(at_once=at_once)
+        while True:
+            with contextlib.suppress(MasterUnreachable):
+                await self._client.stop(at_once=at_once)
+                return
+            await asyncio.sleep(STATUS_EVERY_S)  # Another master takes its place, unless the job has ended.
 
 
 def _conclude(end: dict[str, Any], stopped_by: int | None) -> int:

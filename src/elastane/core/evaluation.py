@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from elastane.model.evaluation import EvaluationSpec, Result
 
@@ -68,6 +69,9 @@ class Over:
     """Nothing is left to evaluate or to export."""
 
 
+_RESULTS = ("last", "best")
+"""The parts of the state that are results."""
+
 Decision = Take | TakeFinal | Evaluate | Finished | Drop | StopTraining | Export | Over
 
 
@@ -87,11 +91,27 @@ class Evaluations:
         self.over = False
         self._since_best = 0
         self._taken_at = now
-        self._end: int | None = None
+        self.end: int | None = None
         """The step at which training ended."""
         self._final_asked = False
         self._exporting = False
         self._exported = False
+
+    def snapshot(self) -> dict[str, Any]:
+        """The whole state as plain JSON values."""
+        plain = {name: value for name, value in vars(self).items() if name not in ("spec", *_RESULTS)}
+        return {**plain, **{name: _plain(getattr(self, name)) for name in _RESULTS}}
+
+    def load(self, state: dict[str, Any], now: float) -> None:
+        """Take the state of a snapshot, at the time it is now."""
+        del now  # The job's time goes on.
+        for name, value in state.items():
+            setattr(self, name, _result(value) if name in _RESULTS else value)
+
+    @property
+    def exporting(self) -> Result | None:
+        """What is being exported."""
+        return self.best if self._exporting and not self._exported else None
 
     def begin(self, now: float) -> list[Decision]:
         """Evaluation was described: from now on versions are due."""
@@ -112,7 +132,7 @@ class Evaluations:
         if step == self.running or (self.best is not None and step == self.best.step):
             return []
         known = self.last is not None and step <= self.last.step
-        asked = step == self._end and self._final_asked if self._end is not None else bool(self.wanted)
+        asked = step == self.end and self._final_asked if self.end is not None else bool(self.wanted)
         if known or not asked or self.running is not None or self._exporting or self.over:
             return [Drop(step)]
         self.running = step
@@ -138,22 +158,22 @@ class Evaluations:
             self._since_best += 1
             decisions.append(Drop(step))
         patience = self.spec.early_stop
-        if patience is not None and self._since_best >= patience and self._end is None:
+        if patience is not None and self._since_best >= patience and self.end is None:
             self.stopping = True
             decisions.append(StopTraining(self._since_best))
         return decisions + self._advance(now)
 
     def training_ended(self, step: int, now: float) -> list[Decision]:
         """Nobody trains any more, and the model has made so many steps; only the first word on it counts."""
-        if self._end is None:
-            self._end = step
+        if self.end is None:
+            self.end = step
         return self._advance(now)
 
     def no_final(self, now: float) -> list[Decision]:
         """Nobody is left who could write the final version: what was evaluated before is the outcome."""
-        if self._end is None or not self._final_asked or self.running is not None:
+        if self.end is None or not self._final_asked or self.running is not None:
             return []
-        self._end = self.last.step if self.last is not None else -1
+        self.end = self.last.step if self.last is not None else -1
         return self._advance(now)
 
     def exported(self, now: float) -> list[Decision]:
@@ -169,7 +189,7 @@ class Evaluations:
     @property
     def _idle(self) -> bool:
         """Whether no version is to be taken from training."""
-        return self.running is not None or self.stopping or self._end is not None or self.over
+        return self.running is not None or self.stopping or self.end is not None or self.over
 
     def _advance(self, now: float) -> list[Decision]:
         decisions: list[Decision] = []
@@ -177,7 +197,7 @@ class Evaluations:
         if wanted != self.wanted:
             self.wanted = wanted
             decisions.append(Take(wanted))
-        if self._end is not None and self.running is None and not self.over:
+        if self.end is not None and self.running is None and not self.over:
             decisions += self._conclude()
         return decisions
 
@@ -205,8 +225,16 @@ class Evaluations:
 
     @property
     def _needs_final(self) -> bool:
-        if self._end == -1 or (self.last is not None and self.last.step == self._end):
+        if self.end == -1 or (self.last is not None and self.last.step == self.end):
             return False
         # An export without a goal is of the last weights, and one needs something to export.
         exports = self.spec.export is not None and (self.spec.best is None or self.best is None)
         return self.spec.at_end or exports
+
+
+def _plain(result: Result | None) -> list[Any] | None:
+    return None if result is None else [result.step, dict(result.metrics)]
+
+
+def _result(plain: list[Any] | None) -> Result | None:
+    return None if plain is None else Result(*plain)

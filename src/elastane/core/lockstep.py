@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from elastane.model.dataset import DatasetSpec, Shard
 from elastane.model.errors import InvalidInput
@@ -180,6 +181,14 @@ class StepLedger:
         new = newly_done(self.position, position)
         self.position = position
         return tuple(shard for span in new for shard in self._shards(*span))
+
+    def snapshot(self) -> dict[str, Any]:
+        """The whole state as plain JSON values."""
+        return {"start": self.position.start, "left": self.position.left}
+
+    def load(self, state: dict[str, Any], now: float) -> None:  # noqa: ARG002  # it knows no times
+        """Take the state of a snapshot."""
+        self.position = Position(state["start"], tuple((start, end) for start, end in state["left"]))
 
     def _shards(self, start: int, end: int) -> Iterator[Shard]:
         size = self.spec.epoch_size or end

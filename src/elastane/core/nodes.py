@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from elastane.model.errors import RequestRefused
 from elastane.model.ids import JobName, NodeName
 from elastane.model.node import ExitReason, Node, NodeExit, NodeResource, NodeStatus, NodeType
 from elastane.model.plan import ScalePlan
+from elastane.model.quantity import Memory
 
 BACKOFF_FIRST_S = 0.5
 BACKOFF_MOST_S = 30.0
@@ -84,7 +86,8 @@ class NodeGroup:
         self.outcome: Outcome | None = None
         self._nodes: dict[NodeName, Node] = {}
         self._due: dict[NodeName, float] = {}
-        self._stopping = False
+        self._preempted: set[NodeName] = set()
+        self.stopping = False
 
     @property
     def nodes(self) -> tuple[Node, ...]:
@@ -98,8 +101,11 @@ class NodeGroup:
                 return node
         raise RequestRefused(f'node "{name}" is not in job "{self.job}"; it has {_names(self._nodes.values())}')
 
-    def scale_to(self, count: int, now: float) -> ScalePlan:
-        """Grow or shrink to `count` nodes. Raises RequestRefused, and changes nothing, outside the limits."""
+    def scale_to(self, count: int, now: float, resource: NodeResource | None = None) -> ScalePlan:
+        """Grow or shrink to `count` nodes; new ones get `resource`, or what those before them got.
+
+        Raises RequestRefused, and changes nothing, outside the limits.
+        """
         self._check_may_change()
         word = f"{self.type}s"
         if count < self.limits.min_count:
@@ -108,6 +114,7 @@ class NodeGroup:
             raise RequestRefused(f'{word}: {count} is above max {self.limits.max_count} in job "{self.job}"')
         wanted = self._wanted()
         self.target = count
+        self.resource = resource or self.resource
         if len(wanted) >= count:
             # The chief goes last; of the others, a node that waits for its relaunch goes before one that works.
             by_worth = sorted(wanted, key=lambda node: (node.slot != 0, node.name in self._due, node.slot))
@@ -133,7 +140,7 @@ class NodeGroup:
 
     def stop(self) -> ScalePlan:
         """Let every node leave, to end the job."""
-        self._stopping = True
+        self.stopping = True
         self.target = 0
         plan = self._release(self._wanted())
         self._settle()
@@ -151,6 +158,10 @@ class NodeGroup:
         if node.status is NodeStatus.PENDING:
             self._nodes[name] = node.moved_to(NodeStatus.RUNNING)
 
+    def preempted(self, name: NodeName) -> None:
+        """A node says that it was told to leave: its coming exit is no completion."""
+        self._preempted.add(name)
+
     def exited(self, name: NodeName, exit: NodeExit, now: float) -> ScalePlan:
         """A node ended: relaunch it, or give its slot up, or end the job. A second word on one node changes nothing."""
         node = self._nodes[name]
@@ -160,9 +171,11 @@ class NodeGroup:
             self._nodes[name] = node.moved_to(NodeStatus.DELETED, exit)
             self._settle()
             return ScalePlan()
-        done = exit.reason is ExitReason.DONE
-        node = self._nodes[name] = node.moved_to(NodeStatus.SUCCEEDED if done else NodeStatus.FAILED, exit)
-        plan = self._follow(node, EXIT_POLICIES[exit.reason], exit.reason, now)
+        preempted = exit.reason is ExitReason.DONE and name in self._preempted
+        reason = ExitReason.PREEMPTED if preempted else exit.reason
+        status = NodeStatus.SUCCEEDED if reason is ExitReason.DONE else NodeStatus.FAILED
+        node = self._nodes[name] = node.moved_to(status, replace(exit, reason=reason))
+        plan = self._follow(node, EXIT_POLICIES[reason], reason, now)
         self._settle()
         return plan
 
@@ -177,6 +190,29 @@ class NodeGroup:
     def next_due(self) -> float | None:
         """When `launch_due` has something to do."""
         return min(self._due.values(), default=None)
+
+    def snapshot(self) -> dict[str, Any]:
+        """The whole state as plain JSON values."""
+        return {
+            "resource": asdict(self.resource),
+            "target": self.target,
+            "outcome": None if self.outcome is None else asdict(self.outcome),
+            "nodes": [asdict(node) for node in self._nodes.values()],
+            "due": list(self._due.items()),
+            "preempted": sorted(self._preempted),
+            "stopping": self.stopping,
+        }
+
+    def load(self, state: dict[str, Any], now: float) -> None:  # noqa: ARG002  # its times are the job's own
+        """Take the state of a snapshot."""
+        outcome = state["outcome"]
+        self.resource = _resource(state["resource"])
+        self.target = state["target"]
+        self.outcome = None if outcome is None else Outcome(**{**outcome, "end": JobEnd(outcome["end"])})
+        self._nodes = {node.name: node for node in map(_node, state["nodes"])}
+        self._due = dict(state["due"])
+        self._preempted = set(state["preempted"])
+        self.stopping = state["stopping"]
 
     def _follow(self, node: Node, policy: ExitPolicy, reason: ExitReason, now: float) -> ScalePlan:
         if not policy.relaunch:
@@ -229,18 +265,34 @@ class NodeGroup:
         if self.outcome is not None or not self._nodes or any(not node.status.final for node in self._nodes.values()):
             return
         done = any(node.status is NodeStatus.SUCCEEDED for node in self._nodes.values())
-        self.outcome = Outcome(JobEnd.SUCCEEDED if done and not self._stopping else JobEnd.STOPPED)
+        self.outcome = Outcome(JobEnd.SUCCEEDED if done and not self.stopping else JobEnd.STOPPED)
 
     def _check_may_change(self) -> None:
         if self.outcome is not None:
             raise RequestRefused(f'job "{self.job}" has ended: {self.outcome.end}')
-        if self._stopping:
+        if self.stopping:
             raise RequestRefused(f'job "{self.job}" is stopping')
 
     @property
     def ended(self) -> bool:
         """Whether the outcome is known and no node lives any more."""
         return self.outcome is not None and all(node.status.final for node in self._nodes.values())
+
+
+def _resource(plain: dict[str, Any]) -> NodeResource:
+    amounts = {key: None if plain[key] is None else Memory(**plain[key]) for key in ("memory", "disk")}
+    return NodeResource(**{**plain, **amounts})
+
+
+def _node(plain: dict[str, Any]) -> Node:
+    its_exit = plain["exit"]
+    read = {
+        "type": NodeType(plain["type"]),
+        "status": NodeStatus(plain["status"]),
+        "resource": _resource(plain["resource"]),
+        "exit": None if its_exit is None else NodeExit(**{**its_exit, "reason": ExitReason(its_exit["reason"])}),
+    }
+    return Node(**{**plain, **read})
 
 
 def _backoff_s(restarts: int) -> float:

@@ -14,9 +14,9 @@ import heapq
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from elastane.model.dataset import DatasetSpec, Shard, Task, TaskType
+from elastane.model.dataset import DatasetSpec, Shard, Task
 from elastane.model.errors import StaleLease
-from elastane.model.ids import DatasetName, NodeName, TaskId
+from elastane.model.ids import NodeName, TaskId
 
 PATIENCE = 3
 """A worker without progress loses its leases after this many times the longest task seen (or the least time-out)."""
@@ -181,6 +181,11 @@ class ShardLedger:
             returned for name in late for returned in self.worker_lost(name, f"no progress for {self.timeout_s:.0f} s")
         )
 
+    def leases_of(self, worker: NodeName) -> tuple[TaskId, ...]:
+        """The tasks that a worker holds, in the order it got them."""
+        holder = self._holders.get(worker)
+        return () if holder is None else tuple(holder.leases)
+
     def next_expiry(self) -> float | None:
         """When `expire` may have something to do; None while nothing is leased."""
         earliest = min((holder.last_progress for holder in self._holders.values()), default=None)
@@ -208,32 +213,32 @@ class ShardLedger:
 
     @classmethod
     def restore(cls, state: dict[str, Any], now: float) -> ShardLedger:
-        """The ledger of a snapshot. Its leases hold, as if made now; `worker_lost` returns those of who stays away."""
-        spec = state["spec"]
-        indices = None if spec["indices"] is None else tuple(spec["indices"])
+        """The ledger of a snapshot."""
         ledger = cls(
-            DatasetSpec(
-                **{**spec, "name": DatasetName(spec["name"]), "indices": indices, "type": TaskType(spec["type"])}
-            ),
+            DatasetSpec.from_plain(state["spec"]),
             max_task_retries=state["max_task_retries"],
             min_timeout_s=state["min_timeout_s"],
         )
-        ledger._next_task_id = state["next_task_id"]
-        ledger._cut_epoch, ledger._cut_position = state["cut"]
-        ledger._returned = [_Piece(Shard(e, s, t), tuple(errors)) for e, s, t, errors in state["returned"]]
-        heapq.heapify(ledger._returned)
+        ledger.load(state, now)
+        return ledger
+
+    def load(self, state: dict[str, Any], now: float) -> None:
+        """Take the state of a snapshot. Its leases hold, as if made now; `worker_lost` returns who stays away's."""
+        self._next_task_id = state["next_task_id"]
+        self._cut_epoch, self._cut_position = state["cut"]
+        self._returned = [_Piece(Shard(e, s, t), tuple(errors)) for e, s, t, errors in state["returned"]]
+        heapq.heapify(self._returned)
         for task_id, worker, done, epoch, start, end, errors in state["leases"]:
-            task = Task(TaskId(task_id), ledger.spec.name, Shard(epoch, start, end), ledger.spec.type)
-            ledger._leases[task.id] = _Lease(task, NodeName(worker), now, tuple(errors), done)
-            ledger._holders.setdefault(NodeName(worker), _Holder({}, now, now)).leases[task.id] = None
-        ledger._open_epochs = dict(state["open_epochs"])
-        ledger.epochs_done = state["epochs_done"]
-        ledger.committed_samples = state["committed_samples"]
-        ledger._longest_task_s = state["longest_task_s"]
+            task = Task(TaskId(task_id), self.spec.name, Shard(epoch, start, end), self.spec.type)
+            self._leases[task.id] = _Lease(task, NodeName(worker), now, tuple(errors), done)
+            self._holders.setdefault(NodeName(worker), _Holder({}, now, now)).leases[task.id] = None
+        self._open_epochs = dict(state["open_epochs"])
+        self.epochs_done = state["epochs_done"]
+        self.committed_samples = state["committed_samples"]
+        self._longest_task_s = state["longest_task_s"]
         if state["failed"] is not None:
             epoch, start, end, errors = state["failed"]
-            ledger.failed = (Shard(epoch, start, end), tuple(errors))
-        return ledger
+            self.failed = (Shard(epoch, start, end), tuple(errors))
 
     def _cut(self) -> _Piece | None:
         size = self.spec.epoch_size

@@ -20,6 +20,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from elastane.model.ids import NodeName
 from elastane.model.world import World
@@ -68,6 +69,8 @@ class Rendezvous:
         self.current = World(0, ())
         self.next: NextWorld | None = None
         self.phase = Phase.STABLE
+        self.over = False
+        """Whether a worker is done, and has left: once all have, who comes later finds nothing to do."""
         self._min_size = min_size
         self._max_size = max_size
         self._target = target
@@ -130,6 +133,10 @@ class Rendezvous:
             self._moved.add(node)
         return self._advance(now)
 
+    def completed(self) -> None:
+        """A worker is done, and has left."""
+        self.over = True
+
     def set_target(self, target: int, now: float) -> list[Decision]:
         """The job is to have so many workers: when they are here, nobody is waited for."""
         self._target = target
@@ -143,6 +150,64 @@ class Rendezvous:
         """When `tick` may have something to do."""
         waits = [since for since in (self._change_since, *self._reports.values()) if since is not None]
         return min(waits) + self._settle_s if waits else None
+
+    def resume(self, now: float) -> list[Decision]:
+        """Whoever asked these rules died, and all messages on their way with it.
+
+        A world that is being built is given up, for its store is lost; one that members may have moved to stands.
+        """
+        if self.phase is Phase.BUILDING:
+            self._drop_next()
+        self._reports.clear()
+        return self._advance(now)
+
+    def retold(self, node: NodeName) -> list[Decision]:
+        """What a node may not have heard, because it or the server was away."""
+        decisions: list[Decision] = [Settled(self.current)] if self.current.version else []
+        if self.next is not None and node in self.next.world.ranks:
+            decisions.append(self.next)
+        if self.next is not None and self.phase is Phase.SWITCHING:
+            decisions.append(Go(self.next.world, self.current.members))
+        return decisions
+
+    def snapshot(self) -> dict[str, Any]:
+        """The whole state as plain JSON values."""
+        coming = None if self.next is None else [self.next.world.version, self.next.world.members, self.next.recover]
+        return {
+            "current": [self.current.version, self.current.members],
+            "next": coming,
+            "phase": self.phase,
+            "over": self.over,
+            "target": self._target,
+            "version": self._version,
+            "here": list(self._here),
+            "leaving": sorted(self._leaving),
+            "ready": sorted(self._ready),
+            "moved": sorted(self._moved),
+            "broken": self._broken,
+            "change_since": self._change_since,
+            "reports": list(self._reports.items()),
+        }
+
+    def load(self, state: dict[str, Any], now: float) -> None:  # noqa: ARG002  # its times are the job's own
+        """Take the state of a snapshot."""
+        version, members = state["current"]
+        self.current = World(version, tuple(members))
+        self.next = None
+        if state["next"] is not None:
+            version, members, recover = state["next"]
+            self.next = NextWorld(World(version, tuple(members)), recover)
+        self.phase = Phase(state["phase"])
+        self.over = state["over"]
+        self._target = state["target"]
+        self._version = state["version"]
+        self._here = dict.fromkeys(state["here"])
+        self._leaving = set(state["leaving"])
+        self._ready = set(state["ready"])
+        self._moved = set(state["moved"])
+        self._broken = state["broken"]
+        self._change_since = state["change_since"]
+        self._reports = dict(state["reports"])
 
     def _advance(self, now: float) -> list[Decision]:
         decisions: list[Decision] = []

@@ -1,7 +1,7 @@
 """The master process of a local job: `python -m elastane.master AGENT_FD LIFELINE_FD READY_FD FOLDER [EVENTS]`.
 
-The launcher starts it. It writes its address to READY_FD once it serves, and gives up when the lifeline closes, which
-happens only when the launcher is gone.
+The launcher starts it, and again if it dies: then it goes on from the journal in the job's folder. It writes its
+address to READY_FD once it serves, and gives up when the lifeline closes, which happens only when the launcher is gone.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from google.protobuf.json_format import MessageToDict
 
 from elastane.core.nodes import JobEnd
 from elastane.master.event_log import EventLog
+from elastane.master.journal import Journal
 from elastane.master.master import JobMaster
 from elastane.model.environment import ENV_MASTER, ENV_TOKEN
 from elastane.model.job_spec import load_job
@@ -38,8 +39,9 @@ async def main(agent_fd: int, lifeline_fd: int, ready_fd: int, folder: JobFolder
         grace_s=job.spec.termination_grace_period_seconds,
     )
     events = EventLog(events_file)
-    master = JobMaster(job, record.token, platform, events, folder.versions)
-    env[ENV_MASTER] = address = await master.serve()
+    journal = Journal(folder.journal)
+    master = JobMaster(job, record.token, platform, events, journal, versions=folder.versions)
+    env[ENV_MASTER] = address = await master.serve(record.address)
     os.write(ready_fd, json.dumps({"address": address}).encode() + b"\n")
     os.close(ready_fd)
 

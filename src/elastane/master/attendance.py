@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import assert_never
 
 from elastane.core.heartbeats import Heartbeats
+from elastane.core.presence import Presence
 from elastane.master.event_log import EventLog
 from elastane.master.job_manager import JobManager
+from elastane.master.journal import Journal
 from elastane.master.rendezvous_server import RendezvousServer
 from elastane.master.task_manager import Grant, TaskManager
 from elastane.master.training_service import TrainingService
@@ -45,18 +47,23 @@ class Attendance:
         *,
         heartbeat_timeout_s: float,
         check_replicas: bool,
-        clock: Callable[[], float],
+        journal: Journal,
     ) -> None:
         self._job_manager = job_manager
         self._task_manager = task_manager
         self._rendezvous = rendezvous
         self._training_service = training_service
         self._events = events
-        self._clock = clock
+        self._clock = journal.clock
         self._check_replicas = check_replicas
         self._heartbeats = Heartbeats(heartbeat_timeout_s)
         self._sessions: dict[NodeName, Outbox] = {}
         self._awaiting_word: dict[NodeName, asyncio.TimerHandle] = {}
+        self._presence = journal.watch("presence", Presence())
+        self._awaited = set(self._presence.nodes)
+        """Nodes that attended when a master before this one died, and may go on as if it had not."""
+        for name in self._awaited:
+            self._heartbeats.heard(name, self._clock())
         job_manager.on_node_end.append(self._on_node_end)
 
     def tell(self, name: NodeName, message: pb.MasterMessage) -> None:
@@ -78,11 +85,12 @@ class Attendance:
         first = await anext(messages, None)
         if first is None:
             raise MalformedMessage("a stream without a message, or with one over the size limit")
-        name = NodeName(wire.checked_hello(first).node)
+        hello = wire.checked_hello(first)
+        name = NodeName(hello.node)
         if not self._job_manager.expects(name):
             raise RequestRefused(f'node "{name[:100]}" is not expected here: it has ended, or was never launched')
         outbox: Outbox = asyncio.Queue()
-        self._arrived(name, outbox)
+        self._arrived(name, outbox, resumes=hello.resumes)
         writer = asyncio.create_task(_write(outbox, send))
         try:
             async for message in messages:
@@ -126,6 +134,11 @@ class Attendance:
                     dataset = DatasetName(message.commit.dataset)
                     progress = [(TaskId(entry.task), entry.upto) for entry in message.commit.progress]
                     refused = self._task_manager.commit(name, dataset, progress)
+                case "resume_leases":
+                    dataset = DatasetName(message.resume_leases.dataset)
+                    held = {TaskId(task) for task in message.resume_leases.held}
+                    progress = [(TaskId(entry.task), entry.upto) for entry in message.resume_leases.progress]
+                    self._task_manager.resume(name, dataset, held, progress)
                 case "give_back":
                     dataset = DatasetName(message.give_back.dataset)
                     tasks = [TaskId(task) for task in message.give_back.task]
@@ -185,21 +198,28 @@ class Attendance:
             case "world_broken":
                 self._rendezvous.broken(name, message.world_broken.version)
 
-    def _arrived(self, name: NodeName, outbox: Outbox) -> None:
-        # What it had leased on an earlier stream is void: it starts anew, and so do its shards.
-        self._return_shards(name, None)
-        self._rendezvous.lost(name)
-        self._training_service.lost(name)
+    def _arrived(self, name: NodeName, outbox: Outbox, *, resumes: bool) -> None:
+        resumed = resumes and name in self._awaited
+        self._awaited.discard(name)
+        if not resumed:
+            # What it had leased on an earlier stream is void: it starts anew, and so do its shards.
+            self._return_shards(name, None)
+            self._rendezvous.lost(name)
+            self._training_service.lost(name)
         self._sessions[name] = outbox
+        self._presence.arrived(name)
         self._heartbeats.heard(name, self._clock())
-        self._events.emit("node_attended", node=name)
+        self._events.emit("node_attended", node=name, resumed=resumed)
         welcome = pb.Welcome(
             heartbeat_interval_s=self._heartbeats.interval_s,
             check_replicas=self._check_replicas,
+            resumed=resumed,
             evaluator=self._is_evaluator(name),
             has_evaluators=self._job_manager.evaluators_expected,
         )
         outbox.put_nowait(pb.MasterMessage(welcome=welcome))
+        if resumed:
+            self._rendezvous.retell(name)
 
     def _left(self, name: NodeName, *, preempted: bool) -> None:
         self._events.emit("node_left", node=name, preempted=preempted)
@@ -214,6 +234,7 @@ class Attendance:
         """The stream broke: the process died, or only the connection did. The platform will know which."""
         self._events.emit("node_disconnected", node=name)
         del self._sessions[name]
+        self._presence.gone(name)
         self._rendezvous.lost(name)
         self._training_service.lost(name)
         loop = asyncio.get_running_loop()
@@ -225,7 +246,9 @@ class Attendance:
         self._return_shards(node.name, f"{node.short_name} ended ({exit.reason})" if blamed else None)
 
     def _forget(self, name: NodeName) -> None:
+        self._awaited.discard(name)
         self._sessions.pop(name, None)
+        self._presence.gone(name)
         self._heartbeats.forget(name)
         self._rendezvous.lost(name)
         self._training_service.lost(name)

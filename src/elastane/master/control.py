@@ -43,7 +43,6 @@ class Control:
         self._attendance = attendance
         self._events = events
         self._clock = clock
-        self._started = clock()
         self._ended = asyncio.Event()
 
     def end(self) -> None:
@@ -87,9 +86,9 @@ class Control:
         outcome = self._job_manager.outcome
         return pb.JobStatus(
             job=self._job.name,
-            state=outcome.end if outcome else "stopping" if self._job_manager.stopping else "running",
+            state=outcome.end if outcome else "stopping" if self._job_manager.workers.group.stopping else "running",
             reason=outcome.reason if outcome else "",
-            elapsed_s=self._clock() - self._started,
+            elapsed_s=self._clock(),
             workers_wanted=self._job_manager.workers.group.target,
             node=[self._node_view(node) for node in self._job_manager.nodes],
             dataset=[_dataset_view(ledger) for ledger in self._task_manager.all_ledgers],

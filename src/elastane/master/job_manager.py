@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
-from dataclasses import replace
 
 from elastane.core.nodes import JobEnd, NodeGroup, Outcome
 from elastane.master.event_log import EventLog
+from elastane.master.journal import Journal
 from elastane.master.worker_manager import WorkerManager, evaluator_group
 from elastane.model.errors import PlatformError
 from elastane.model.event import NodeEvent
@@ -30,18 +30,17 @@ class JobManager:
     """Nodes from their launch to their end. Other components follow along through `on_node_end`, and
     `on_target`, which says how many workers the job is to have."""
 
-    def __init__(self, job: ElasticJob, platform: Platform, events: EventLog, clock: Callable[[], float]) -> None:
-        self.workers = WorkerManager(job.name, job.spec.worker)
-        self.evaluators = evaluator_group(job.name, job.spec.evaluator)
+    def __init__(self, job: ElasticJob, platform: Platform, events: EventLog, journal: Journal) -> None:
+        self.workers = WorkerManager(job.name, job.spec.worker, journal)
+        self.evaluators = evaluator_group(job.name, job.spec.evaluator, journal)
         self.on_node_end: list[OnNodeEnd] = []
         self.on_target: list[Callable[[int], None]] = []
         self.pids: dict[NodeName, int] = {}
-        self.stopping = False
         self._job = job
         self._platform = platform
         self._events = events
-        self._clock = clock
-        self._preempted: set[NodeName] = set()
+        self._clock = journal.clock
+        self._resumed = journal.resumed
         self._plans: asyncio.Queue[tuple[ScalePlan, bool]] = asyncio.Queue()
         self._changed = asyncio.Event()
 
@@ -78,10 +77,12 @@ class JobManager:
 
     async def run(self) -> Outcome:
         """Launch the workers and follow them to the job's end. Raises PlatformError if the platform is gone."""
-        role = self._job.spec.worker
-        self.scale(role.replicas)
-        if self._job.spec.evaluator is not None:
-            self._take(self.evaluators.scale_to(self._job.spec.evaluator.replicas, self._clock()))
+        if self._resumed:
+            await self._resume()
+        else:
+            self.scale(self._job.spec.worker.replicas)
+            if self._job.spec.evaluator is not None:
+                self._take(self.evaluators.scale_to(self._job.spec.evaluator.replicas, self._clock()))
         tasks = {asyncio.create_task(self._apply_plans()), asyncio.create_task(self._follow_platform())}
         try:
             while not (self.workers.group.ended and self._evaluators_ended()):
@@ -95,7 +96,9 @@ class JobManager:
                     task.result()  # They end only by an error.
                 self._changed.clear()
                 for group in groups:
-                    self._hand_out(group.launch_due(self._clock()))
+                    due = group.next_due()
+                    if due is not None and due <= self._clock():
+                        self._hand_out(group.launch_due(self._clock()))
             with contextlib.suppress(TimeoutError):
                 # The last plan may be to kill a lost node: let it go out.
                 await asyncio.wait_for(self._plans.join(), LAST_PLAN_S)
@@ -121,7 +124,6 @@ class JobManager:
 
     def stop(self, *, at_once: bool) -> None:
         """End the job: every node leaves."""
-        self.stopping = True
         leaving = self.workers.group.stop().remove_nodes + self.evaluators.stop().remove_nodes
         if at_once:
             leaving = tuple(node for node in self.nodes if not node.status.final)
@@ -144,13 +146,28 @@ class JobManager:
 
     def preempted(self, name: NodeName) -> None:
         """A node says that it was told to leave; its coming exit is no completion."""
-        self._preempted.add(name)
+        self.workers.group.preempted(name)
 
     def lost(self, name: NodeName, why: str) -> None:
         """A node is silent or stuck: give it up, wherever it is, and replace it."""
         self._events.emit("node_lost", node=name, reason=why)
         self._node_ended(name, NodeExit(ExitReason.LOST, log_tail=why))
         self._take(ScalePlan(remove_nodes=(self.node(name),)), at_once=True)
+
+    async def _resume(self) -> None:
+        """Go on in the place of a master that died: hear what became of the nodes, and say again what may be lost."""
+        known: set[NodeName] = set()
+        for event in await self._platform.known():
+            known.add(event.node)
+            self._on_event(event)
+            if event.exit is None and self.node(event.node).status.final:
+                # It was given up, but the word to kill it did not arrive.
+                self._plans.put_nowait((ScalePlan(remove_nodes=(self.node(event.node),)), True))
+        for node in self.nodes:
+            if node.status is NodeStatus.PENDING and node.name not in known:
+                self._plans.put_nowait((ScalePlan(launch_nodes=(node,)), False))
+            if node.is_released and not node.status.final:
+                self._plans.put_nowait((ScalePlan(remove_nodes=(node,)), False))
 
     async def _apply_plans(self) -> None:
         while True:
@@ -169,18 +186,18 @@ class JobManager:
         elif event.status is NodeStatus.RUNNING:
             if event.pid is not None:
                 self.pids[event.node] = event.pid
-            self._group_of(event.node).running(event.node)
-            self._events.emit("node_running", node=event.node, pid=event.pid)
+            if self.node(event.node).status is NodeStatus.PENDING:
+                self._group_of(event.node).running(event.node)
+                self._events.emit("node_running", node=event.node, pid=event.pid)
 
     def _node_ended(self, name: NodeName, node_exit: NodeExit) -> None:
         group = self._group_of(name)
         node = group.node(name)
         if node.status.final:
             return  # It was given up before; this is its end at last.
-        if node_exit.reason is ExitReason.DONE and name in self._preempted and not node.is_released:
-            node_exit = replace(node_exit, reason=ExitReason.PREEMPTED)
         plan = group.exited(name, node_exit, self._clock())
         node = group.node(name)
+        node_exit = node.exit or node_exit
         error = node_exit.log_tail[-_ERROR_TAIL:] if node_exit.reason in (ExitReason.ERROR, ExitReason.OOM) else None
         self._events.emit(
             "node_ended",

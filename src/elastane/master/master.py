@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from pathlib import Path
 
 from elastane.core.nodes import JobEnd, Outcome
@@ -11,6 +10,7 @@ from elastane.master.attendance import Attendance
 from elastane.master.control import Control
 from elastane.master.event_log import EventLog
 from elastane.master.job_manager import JobManager
+from elastane.master.journal import Journal
 from elastane.master.rendezvous_server import RendezvousServer
 from elastane.master.task_manager import TaskManager
 from elastane.master.training_service import TrainingService
@@ -28,19 +28,28 @@ class JobMaster:
     """One job's master over one platform. `versions` is the folder for versions of the model, to evaluate them."""
 
     def __init__(
-        self, job: ElasticJob, token: str, platform: Platform, events: EventLog, versions: Path | None = None
+        self,
+        job: ElasticJob,
+        token: str,
+        platform: Platform,
+        events: EventLog,
+        journal: Journal | None = None,
+        *,
+        versions: Path | None = None,
     ) -> None:
-        clock = time.monotonic
+        journal = journal or Journal()
+        clock = journal.clock
+        self._journal = journal
         self._job = job
         self._events = events
         self._clock = clock
-        self.job_manager = JobManager(job, platform, events, clock)
+        self.job_manager = JobManager(job, platform, events, journal)
         self.task_manager = TaskManager(
             events,
             max_task_retries=job.spec.max_task_retries,
             task_timeout_s=job.spec.task_timeout_seconds,
             on_failed=self.job_manager.fail,
-            clock=clock,
+            journal=journal,
         )
         role = job.spec.worker
         self.rendezvous = RendezvousServer(
@@ -49,7 +58,7 @@ class JobMaster:
             min_size=role.min_replicas,
             max_size=role.max_replicas,
             target=role.replicas,
-            clock=clock,
+            journal=journal,
             on_differ=self.job_manager.fail,
         )
         self.job_manager.on_target.append(self.rendezvous.set_target)
@@ -61,7 +70,7 @@ class JobMaster:
             evaluators_expected=lambda: self.job_manager.evaluators_expected,
             training=lambda: self.rendezvous.world.members,
             on_training_end=self.rendezvous.completed,
-            clock=clock,
+            journal=journal,
         )
         self.attendance = Attendance(
             self.job_manager,
@@ -71,7 +80,7 @@ class JobMaster:
             events,
             heartbeat_timeout_s=job.spec.heartbeat_timeout_seconds,
             check_replicas=job.spec.check_replicas,
-            clock=clock,
+            journal=journal,
         )
         self.control = Control(
             job,
@@ -87,11 +96,16 @@ class JobMaster:
         self._server.add(node_pb2.DESCRIPTOR.services_by_name["Nodes"], self.attendance)
         self._server.add(control_pb2.DESCRIPTOR.services_by_name["Control"], self.control)
 
-    async def serve(self) -> str:
-        """Start to answer; the result is the address."""
-        address = await self._server.start()
-        self._events.emit("job_started", job=self._job.name, workers=self._job.spec.worker.replicas)
-        return address
+    async def serve(self, address: str = "") -> str:
+        """Start to answer, at this address or a free one; the result is the address. Raises PlatformError."""
+        served = await self._server.start(address)
+        if self._journal.resumed:
+            self._events.emit("master_restarted", job=self._job.name, at_s=round(self._clock(), 3))
+            self.rendezvous.resume()
+            self.training_service.resume()
+        else:
+            self._events.emit("job_started", job=self._job.name, workers=self._job.spec.worker.replicas)
+        return served
 
     async def run(self) -> Outcome:
         """Run the job to its end."""
@@ -128,6 +142,7 @@ class JobMaster:
         self.control.end()
         await self._server.stop(grace_s)
         self._events.close()
+        self._journal.close()
 
     def _conclude(self, outcome: Outcome) -> None:
         left = self.task_manager.remaining_samples

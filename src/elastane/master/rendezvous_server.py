@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 
 from elastane.core.world import Decision, Go, NextWorld, Rendezvous, Settled
 from elastane.master.event_log import EventLog
+from elastane.master.journal import Journal
 from elastane.master.world_store import WorldStore
 from elastane.model.ids import NodeName
 from elastane.model.world import World
@@ -33,17 +34,17 @@ class RendezvousServer:
         min_size: int,
         max_size: int,
         target: int,
-        clock: Callable[[], float],
+        journal: Journal,
         on_differ: Callable[[str], None],
     ) -> None:
         self.store = WorldStore()
         self._events = events
         self._tell = tell
-        self._clock = clock
+        self._clock = journal.clock
         self._on_differ = on_differ
-        self._rules = Rendezvous(min_size=min_size, max_size=max_size, target=target, settle_s=SETTLE_S)
-        self._over = False
-        self._voters: tuple[NodeName, ...] = ()
+        rules = Rendezvous(min_size=min_size, max_size=max_size, target=target, settle_s=SETTLE_S)
+        self._rules = journal.watch("world", rules)
+        self._voters = self._rules.current.members
         self._checksums: dict[NodeName, tuple[int, str]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
@@ -75,7 +76,25 @@ class RendezvousServer:
 
     def completed(self) -> None:
         """A worker is done, and has left; once all have, who comes later finds nothing to do."""
-        self._over = True
+        self._rules.completed()
+
+    def resume(self) -> None:
+        """A master before this one died: go on in its place."""
+        self.store.open(self._rules.current)
+        if (coming := self._rules.next) is not None:
+            self.store.open(coming.world)
+        self._carry_out(self._rules.resume(self._clock()))
+
+    def retell(self, node: NodeName) -> None:
+        """A node comes back after a master died: tell it what it may not have heard."""
+        for decision in self._rules.retold(node):
+            match decision:
+                case NextWorld(world, recover):
+                    self._tell(node, self._next_world(world, node, recover=recover))
+                case Go(world, _):
+                    self._tell(node, pb.MasterMessage(go_to_world=pb.GoToWorld(version=world.version)))
+                case Settled(world):
+                    self._tell(node, pb.MasterMessage(world_settled=pb.WorldSettled(version=world.version)))
 
     def set_target(self, workers: int) -> None:
         self._carry_out(self._rules.set_target(workers, self._clock()))
@@ -106,10 +125,14 @@ class RendezvousServer:
         self._checksums.clear()
         self.store.keep_only({self._rules.current.version})
         self.store.open(world)
-        over = self._over and not self._rules.current.members
-        for node, rank in world.ranks.items():
-            told = pb.NextWorld(version=world.version, size=len(world), rank=rank, recover=recover, over=over)
-            self._tell(node, pb.MasterMessage(next_world=told))
+        for node in world.members:
+            self._tell(node, self._next_world(world, node, recover=recover))
+
+    def _next_world(self, world: World, node: NodeName, *, recover: bool) -> pb.MasterMessage:
+        over = self._rules.over and not self._rules.current.members
+        rank = world.ranks[node]
+        told = pb.NextWorld(version=world.version, size=len(world), rank=rank, recover=recover, over=over)
+        return pb.MasterMessage(next_world=told)
 
     def _settled(self, world: World) -> None:
         checksums, self._checksums = self._checksums, {}

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
 from elastane.core.lockstep import Position, StepLedger
 from elastane.core.rate import RateWindow
 from elastane.core.shards import Returned, ShardLedger
 from elastane.master.event_log import EventLog
+from elastane.master.journal import Journal
 from elastane.model.dataset import DatasetSpec, Task, TaskType
 from elastane.model.errors import DatasetMismatch, RequestRefused, StaleLease
 from elastane.model.ids import DatasetName, NodeName, TaskId
 
 MOST_DATASETS = 10_000
+_JOURNALLED = "data/"
 
 
 class Grant(NamedTuple):
@@ -40,7 +42,7 @@ class TaskManager:
         max_task_retries: int,
         task_timeout_s: float,
         on_failed: Callable[[str], None],
-        clock: Callable[[], float],
+        journal: Journal,
     ) -> None:
         self.ledgers: dict[DatasetName, ShardLedger] = {}
         self.step_ledgers: dict[DatasetName, StepLedger] = {}
@@ -51,8 +53,11 @@ class TaskManager:
         self._max_task_retries = max_task_retries
         self._task_timeout_s = task_timeout_s
         self._on_failed = on_failed
-        self._clock = clock
+        self._journal = journal
+        self._clock = journal.clock
         self._waiting: dict[DatasetName, dict[NodeName, _Waiting]] = {}
+        for name in [name for name in journal.names if name.startswith(_JOURNALLED)]:
+            self._watch(DatasetSpec.from_plain(journal.description_of(name)))
 
     @property
     def remaining_samples(self) -> int:
@@ -71,12 +76,7 @@ class TaskManager:
         if ledger is None:
             if len(self.all_ledgers) >= MOST_DATASETS:
                 raise RequestRefused(f"a job has at most {MOST_DATASETS} data sets")
-            if spec.lockstep:
-                self.step_ledgers[spec.name] = StepLedger(spec)
-            else:
-                self.ledgers[spec.name] = ShardLedger(
-                    spec, max_task_retries=self._max_task_retries, min_timeout_s=self._task_timeout_s
-                )
+            self._watch(spec)
             self._events.emit(
                 "dataset_defined",
                 dataset=spec.name,
@@ -108,6 +108,22 @@ class TaskManager:
         ledger.commit(worker, task.id, task.shard.end, self._clock())
         return ledger.finished
 
+    def resume(
+        self,
+        worker: NodeName,
+        name: DatasetName,
+        held: Collection[TaskId],
+        progress: Iterable[tuple[TaskId, int]],
+    ) -> None:
+        """A worker comes back after a master died: take what it knows better.
+
+        What it was leased and does not hold never reached it, or was given back; some of its progress is known here.
+        """
+        leased = self._ledger(name).leases_of(worker)
+        self.commit(worker, name, [(task, upto) for task, upto in progress if task in leased], again=True)
+        leased = self._ledger(name).leases_of(worker)
+        self.give_back(worker, name, [task for task in leased if task not in held], None)
+
     def lease(self, worker: NodeName, name: DatasetName, count: int, answer: Callable[[Grant], None]) -> None:
         """Answer with tasks or the end if there are any; else answer "wait" now, and once more when there are."""
         ledger = self._ledger(name)
@@ -116,8 +132,13 @@ class TaskManager:
             self._waiting.setdefault(name, {})[worker] = _Waiting(count, answer)
         answer(grant)
 
-    def commit(self, worker: NodeName, name: DatasetName, progress: Iterable[tuple[TaskId, int]]) -> list[str]:
-        """Count finished samples. The answer holds a line for each entry that was stale, and changed nothing."""
+    def commit(
+        self, worker: NodeName, name: DatasetName, progress: Iterable[tuple[TaskId, int]], *, again: bool = False
+    ) -> list[str]:
+        """Count finished samples. The answer holds a line for each entry that was stale, and changed nothing.
+
+        With `again`, all of this may have been said before.
+        """
         ledger = self._ledger(name)
         if ledger.spec.type is not TaskType.TRAINING:
             raise RequestRefused(f'data set "{name}" is not trained on: its tasks are ended by TaskDone')
@@ -127,6 +148,8 @@ class TaskManager:
             try:
                 committed = ledger.commit(worker, task, upto, now)
             except StaleLease as error:
+                if again:
+                    continue
                 refused.append(str(error))
                 self._events.emit("commit_refused", dataset=name, node=worker, reason=str(error))
                 continue
@@ -189,6 +212,14 @@ class TaskManager:
     def next_expiry(self) -> float | None:
         expiries = [expiry for ledger in self.ledgers.values() if (expiry := ledger.next_expiry()) is not None]
         return min(expiries, default=None)
+
+    def _watch(self, spec: DatasetSpec) -> None:
+        key, description = f"{_JOURNALLED}{spec.name}", asdict(spec)
+        if spec.lockstep:
+            self.step_ledgers[spec.name] = self._journal.watch(key, StepLedger(spec), description)
+        else:
+            ledger = ShardLedger(spec, max_task_retries=self._max_task_retries, min_timeout_s=self._task_timeout_s)
+            self.ledgers[spec.name] = self._journal.watch(key, ledger, description)
 
     def _ledger(self, name: DatasetName) -> ShardLedger:
         try:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from elastane.core.evaluation import (
@@ -26,6 +26,7 @@ from elastane.core.evaluation import (
     TakeFinal,
 )
 from elastane.master.event_log import EventLog
+from elastane.master.journal import Journal
 from elastane.master.task_manager import Grant, TaskManager
 from elastane.model.dataset import DatasetSpec, Task, TaskType
 from elastane.model.errors import RequestRefused, StaleLease
@@ -47,6 +48,8 @@ from elastane.rpc.protos import node_pb2 as pb
 
 MOST_MERGED = 4 * 2**20
 """How many characters of states one message holds. At least two states must fit."""
+
+_JOURNALLED = "evaluations"
 
 Tell = Callable[[NodeName, pb.MasterMessage], None]
 
@@ -81,7 +84,7 @@ class TrainingService:
         evaluators_expected: Callable[[], bool],
         training: Callable[[], Collection[NodeName]],
         on_training_end: Callable[[], None],
-        clock: Callable[[], float],
+        journal: Journal,
     ) -> None:
         self.rules: Evaluations | None = None
         self._events = events
@@ -91,17 +94,28 @@ class TrainingService:
         self._evaluators_expected = evaluators_expected
         self._training = training
         self._on_training_end = on_training_end
-        self._clock = clock
+        self._journal = journal
+        self._clock = journal.clock
         self._evaluators: dict[NodeName, None] = {}
         self._workers: dict[NodeName, None] = {}
         self._done: dict[NodeName, int] = {}
         """The workers that train no more, and the steps of what they have."""
-        self._end = 0
         self._writer: NodeName | None = None
         self._held: dict[NodeName, Task] = {}
         self._work: _Work | None = None
         self._started_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
+        if _JOURNALLED in journal.names:
+            self._watch(EvaluationSpec.from_plain(journal.description_of(_JOURNALLED)))
+
+    def resume(self) -> None:
+        """Go on in the place of a master that died: what was at work is begun anew, as nodes come back."""
+        if self.rules is not None:
+            if self.rules.running is not None:
+                self._evaluate(self.rules.running)
+            elif self.rules.exporting is not None:
+                self._export(self.rules.exporting)
+            self._set_timer()
 
     # --- what nodes say ---
 
@@ -111,8 +125,7 @@ class TrainingService:
             raise RequestRefused("evaluate: this master has no folder for the versions of a model")
         if self.rules is None:
             self._versions.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self.rules = Evaluations(spec, self._clock())
-            self._carry_out(self.rules.begin(self._clock()))
+            self._carry_out(self._watch(spec).begin(self._clock()))
         elif self.rules.spec != spec:
             raise RequestRefused(f"evaluate: {_difference(self.rules.spec, spec)}")
         (self._evaluators if evaluator else self._workers)[node] = None
@@ -170,14 +183,13 @@ class TrainingService:
         """A worker trains no more. Unless others do, it stays for the final version."""
         rules = self._described()
         others = [other for other in self._training() if other != node and other not in self._done]
-        if rules.over or (others and not self._done):
+        if rules.over or (others and rules.end is None):
             self._tell(node, pb.MasterMessage(evaluation_over=pb.EvaluationOver()))
             return
         self._done[node] = step
-        # A worker that came after the others were done has none of their steps.
-        self._end = max(self._end, step, self._task_manager.steps)
         self._on_training_end()
-        self._carry_out(rules.training_ended(self._end, self._clock()))
+        # A worker that came after the others were done has none of their steps.
+        self._carry_out(rules.training_ended(max(step, self._task_manager.steps), self._clock()))
         self._choose_writer()
 
     def lost(self, node: NodeName) -> None:
@@ -324,11 +336,11 @@ class TrainingService:
         rules = self._described()
         if not rules.awaits_final or self._writer is not None:
             return
-        self._writer = next((node for node, step in self._done.items() if step == self._end), None)
+        self._writer = next((node for node, step in self._done.items() if step == rules.end), None)
         if self._writer is not None:
             self._tell(self._writer, self._take_version(1))
         elif all(node in self._done for node in self._workers):
-            self._events.emit("final_version_lost", step=self._end)
+            self._events.emit("final_version_lost", step=rules.end)
             self._carry_out(rules.no_final(self._clock()))
 
     def _take_version(self, multiple_of: int) -> pb.MasterMessage:
@@ -336,6 +348,10 @@ class TrainingService:
 
     def _file(self, step: int) -> Path:
         return (self._versions or Path()) / version_file(step)
+
+    def _watch(self, spec: EvaluationSpec) -> Evaluations:
+        self.rules = self._journal.watch(_JOURNALLED, Evaluations(spec, self._clock()), asdict(spec))
+        return self.rules
 
     def _described(self) -> Evaluations:
         if self.rules is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from elastane.core.nodes import GroupLimits, NodeGroup
+from elastane.master.journal import Journal
 from elastane.model.ids import JobName
 from elastane.model.job_spec import Critical, EvaluatorSpec, RoleSpec
 from elastane.model.node import NodeType
@@ -18,26 +19,25 @@ _CRITICAL_SLOTS: dict[Critical, frozenset[int] | None] = {
 class WorkerManager:
     """The job's workers. `group` holds their rules and their state."""
 
-    def __init__(self, job: JobName, role: RoleSpec) -> None:
+    def __init__(self, job: JobName, role: RoleSpec, journal: Journal) -> None:
         limits = GroupLimits(
             min_count=role.min_replicas,
             max_count=role.max_replicas,
             restart_count=role.restart_count,
             critical_slots=_CRITICAL_SLOTS[role.critical],
         )
-        self.group = NodeGroup(job, NodeType.WORKER, role.resource.node_resource(), limits)
+        self.group = journal.watch("workers", NodeGroup(job, NodeType.WORKER, role.resource.node_resource(), limits))
 
     def scale_plan(self, plan: ResourcePlan, now: float) -> ScalePlan:
         """What a resource plan means for the workers there are. Raises RequestRefused outside the job's limits."""
         wanted = plan.node_group_resources.get(NodeType.WORKER)
         if wanted is None:
             return ScalePlan()
-        self.group.resource = wanted.node_resource
-        return self.group.scale_to(wanted.count, now)
+        return self.group.scale_to(wanted.count, now, wanted.node_resource)
 
 
-def evaluator_group(job: JobName, role: EvaluatorSpec | None) -> NodeGroup:
+def evaluator_group(job: JobName, role: EvaluatorSpec | None, journal: Journal) -> NodeGroup:
     """The job's evaluators, of which there may be none. It can do without them, for workers can evaluate."""
     role = role or EvaluatorSpec()
     limits = GroupLimits(min_count=0, restart_count=role.restart_count)
-    return NodeGroup(job, NodeType.EVALUATOR, role.resource.node_resource(), limits)
+    return journal.watch("evaluators", NodeGroup(job, NodeType.EVALUATOR, role.resource.node_resource(), limits))

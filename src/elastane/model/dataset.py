@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from typing import Any
 
 from elastane.model.errors import InvalidInput
 from elastane.model.ids import DatasetName, TaskId
@@ -64,6 +65,14 @@ class DatasetSpec:
             raise InvalidInput(f'data set "{self.name}": size {self.size} is not from 0 to {MAX_SIZE}')
         if self.endless and (self.shuffle or self.epochs != 1):
             raise InvalidInput(f'data set "{self.name}": an endless stream has one epoch and no shuffle')
+
+    @classmethod
+    def from_plain(cls, plain: dict[str, Any]) -> DatasetSpec:
+        """The description whose fields these are, as `dataclasses.asdict` and JSON leave them."""
+        indices = None if plain["indices"] is None else tuple(plain["indices"])
+        return cls(
+            **{**plain, "name": DatasetName(plain["name"]), "indices": indices, "type": TaskType(plain["type"])}
+        )
 
     @property
     def endless(self) -> bool:

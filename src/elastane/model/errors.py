@@ -63,6 +63,10 @@ class EvaluationFailed(ElastaneError):
     """The script's own evaluation code raised an error, and nobody else can try."""
 
 
+class JournalDamaged(ElastaneError):
+    """What the master before wrote down cannot be trusted."""
+
+
 class DatasetMismatch(ElastaneError):
     """Two workers described one data set differently."""
 

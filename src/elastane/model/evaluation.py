@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from elastane.model.dataset import MAX_SIZE
 from elastane.model.errors import InvalidInput
@@ -88,6 +89,14 @@ class EvaluationSpec:
             raise InvalidInput(f"evaluate: early_stop {self.early_stop} is below 1")
         if self.export is not None and not 1 <= len(self.export) <= MAX_PATH:
             raise InvalidInput(f"evaluate: export has {len(self.export)} characters; 1 to {MAX_PATH} are allowed")
+
+
+    @classmethod
+    def from_plain(cls, plain: dict[str, Any]) -> EvaluationSpec:
+        """The description that `dataclasses.asdict` made plain."""
+        goal = plain["best"]
+        best = None if goal is None else Goal(goal["metric"], Mode(goal["mode"]))
+        return cls(**{**plain, "metrics": tuple(plain["metrics"]), "best": best})
 
 
 @dataclass(frozen=True)

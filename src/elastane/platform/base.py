@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
 
 from elastane.model.event import NodeEvent
@@ -22,6 +22,12 @@ class Scaler(Protocol):
 
 class NodeMonitor(Protocol):
     """Reports what became of nodes."""
+
+    async def known(self) -> Sequence[NodeEvent]:
+        """What there is to know of every node that was ever launched, for a master that comes after another.
+
+        The last word on a node counts. Raises PlatformError if the platform is gone.
+        """
 
     def events(self) -> AsyncIterator[NodeEvent]:
         """Every change, in order for each node. Ends with PlatformError if the platform is gone."""

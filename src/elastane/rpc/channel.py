@@ -45,7 +45,15 @@ class MasterChannel:
         self.address = address
         self._metadata = (("authorization", f"Bearer {token}"),)
         # A proxy of the environment is for the web, not for a master on this machine.
-        options = [*CHANNEL_OPTIONS, ("grpc.service_config", _RETRIES), ("grpc.enable_http_proxy", 0)]
+        options = [
+            *CHANNEL_OPTIONS,
+            ("grpc.service_config", _RETRIES),
+            ("grpc.enable_http_proxy", 0),
+            # A master that died is back soon, at the same address.
+            ("grpc.initial_reconnect_backoff_ms", 50),
+            ("grpc.min_reconnect_backoff_ms", 50),
+            ("grpc.max_reconnect_backoff_ms", 1000),
+        ]
         self._channel = grpc.aio.insecure_channel(address, options)
 
     async def close(self) -> None:

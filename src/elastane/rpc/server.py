@@ -16,7 +16,7 @@ from google.protobuf import message_factory
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import Message
 
-from elastane.model.errors import ElastaneError, InvalidInput, MalformedMessage, RequestRefused
+from elastane.model.errors import ElastaneError, InvalidInput, MalformedMessage, PlatformError, RequestRefused
 from elastane.rpc.messages import CHANNEL_OPTIONS, MAX_MESSAGE_BYTES, parse
 
 OnRefused = Callable[[str, str, str], None]
@@ -55,9 +55,12 @@ class RpcServer:
         }
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service.full_name, handlers),))
 
-    async def start(self) -> str:
-        """Listen on a free loopback port; the answer is the address."""
-        port = self._server.add_insecure_port("127.0.0.1:0")
+    async def start(self, address: str = "") -> str:
+        """Listen at this address, or on a free loopback port; the answer is the address. Raises PlatformError."""
+        try:
+            port = self._server.add_insecure_port(address or "127.0.0.1:0")
+        except RuntimeError as error:
+            raise PlatformError(f"cannot listen at {address}: {error}") from None
         await self._server.start()
         return f"127.0.0.1:{port}"
 

@@ -11,7 +11,7 @@ import json
 import os
 import socket
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import CancelledError
 from datetime import timedelta
 from typing import Any
@@ -22,6 +22,7 @@ from torch.distributed import PrefixStore, ProcessGroupGloo, Store, Work  # type
 
 from elastane.model.errors import ElastaneError
 from elastane.model.world import Place
+from elastane.torch.lines import Lines
 from elastane.worker.link import WorldLink
 
 BUILD_TIMEOUT_S = 20.0
@@ -67,10 +68,18 @@ class LinkStore(Store):
 class Group:
     """The members of one world, connected. Every method but `abort` raises WorldBroken when a connection breaks."""
 
-    def __init__(self, place: Place, gloo: Any, sockets: Sequence[socket.socket], device_group: Any = None) -> None:
+    def __init__(
+        self,
+        place: Place,
+        gloo: Any = None,
+        sockets: Sequence[socket.socket] = (),
+        lines: Lines | None = None,
+        device_group: Any = None,
+    ) -> None:
         self.place = place
         self._gloo = gloo
         self._sockets = list(sockets)
+        self._lines = lines
         self._device_group = device_group
         self._aborted = False
 
@@ -103,14 +112,13 @@ class Group:
                 raise WorldBroken(str(error)) from error
             return
 
-    def send(self, tensor: Tensor, rank: int) -> None:
-        """Send a tensor in host memory."""
-        if tensor.numel():
-            self._finish_one_way(self._start(lambda: self._gloo.send([tensor], rank, 0)))
+    def send(self, buffers: Iterable[Any], rank: int) -> None:
+        """Send buffers in host memory to one member."""
+        self._on_line(lambda lines: lines.send(rank, buffers))
 
-    def receive(self, tensor: Tensor, rank: int) -> None:
-        if tensor.numel():
-            self._finish_one_way(self._start(lambda: self._gloo.recv([tensor], rank, 0)))
+    def receive(self, buffer: Any, rank: int) -> None:
+        """Fill a buffer in host memory with what comes next from one member."""
+        self._on_line(lambda lines: lines.receive(rank, buffer))
 
     def exchange(self, mine: Any) -> list[Any]:
         """Every member's JSON value, by rank."""
@@ -138,13 +146,17 @@ class Group:
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
             connection.close()
+        if self._lines is not None:
+            self._lines.close()
         if self._device_group is not None:
             self._device_group.abort()
 
-    def _finish_one_way(self, work: Work) -> None:
+    def _on_line(self, transfer: Callable[[Lines], None]) -> None:
+        if self._lines is None:
+            raise AssertionError("a worker that is alone has nobody to send to")
         try:
-            work.wait()
-        except RuntimeError as error:
+            transfer(self._lines)
+        except OSError as error:
             self.abort()
             raise WorldBroken(str(error)) from error
 
@@ -159,24 +171,30 @@ class Group:
 def build(link: WorldLink, place: Place, device: torch.device, backend: str) -> Group:
     """Connect to all members of a world; each of them must do the same. Raises WorldBroken."""
     if place.size == 1:
-        return Group(place, None, ())
+        return Group(place)
     store = LinkStore(link, place.version)
-    try:
-        with _one_at_a_time:
-            before = _sockets()
-            gloo_device = ProcessGroupGloo.create_device(hostname=link.host)
-            address = _listener(_sockets() - before)
-        store.set(f"at/{place.rank}", json.dumps(address))
-        options = ProcessGroupGloo._Options()  # type: ignore[attr-defined]
-        options._timeout = timedelta(seconds=BUILD_TIMEOUT_S)
-        options._devices = [gloo_device]
-        gloo = ProcessGroupGloo(PrefixStore("gloo", store), place.rank, place.size, options)
-        gloo.set_timeout(COLLECTIVE_TIMEOUT)
-        device_group = _nccl(store, place) if device.type == "cuda" and backend == "nccl" else None
-        peers = [tuple(json.loads(store.get(f"at/{rank}"))) for rank in range(place.size)]
-    except (RuntimeError, TimeoutError, CancelledError, ElastaneError) as error:
-        raise WorldBroken(str(error)) from error
-    return Group(place, gloo, _connections(address, set(peers)), device_group)
+    with contextlib.ExitStack() as undo:
+        try:
+            with _one_at_a_time:
+                lines = Lines(link.host, place.rank)
+                undo.callback(lines.close)
+                before = _sockets()
+                gloo_device = ProcessGroupGloo.create_device(hostname=link.host)
+                address = _listener(_sockets() - before)
+            store.set(f"at/{place.rank}", json.dumps([address, lines.address]))
+            options = ProcessGroupGloo._Options()  # type: ignore[attr-defined]
+            options._timeout = timedelta(seconds=BUILD_TIMEOUT_S)
+            options._devices = [gloo_device]
+            gloo = ProcessGroupGloo(PrefixStore("gloo", store), place.rank, place.size, options)
+            gloo.set_timeout(COLLECTIVE_TIMEOUT)
+            device_group = _nccl(store, place) if device.type == "cuda" and backend == "nccl" else None
+            addresses = [json.loads(store.get(f"at/{rank}")) for rank in range(place.size)]
+        except (RuntimeError, OSError, CancelledError, ElastaneError) as error:
+            raise WorldBroken(str(error)) from error
+        undo.pop_all()
+    lines.know([at_lines for _, at_lines in addresses])
+    peers = {tuple(at_gloo) for at_gloo, _ in addresses}
+    return Group(place, gloo, _connections(address, peers), lines, device_group)
 
 
 _one_at_a_time = threading.Lock()

@@ -1,18 +1,21 @@
 """How a newcomer gets the state while the others go on: a snapshot, and the log of the rounds since.
 
 The donor's thread copies one piece of the state after the other, between the steps, and sends each with the round that
-it belongs to. In between it sends each finished round's summed gradients. The newcomer applies them with its own
-optimizer, to the pieces that it has: each is then one round further, until all are where the donor is. Nobody stops.
+it belongs to. In between it sends each round's summed gradients, as soon as they are there. The newcomer applies them
+with its own optimizer, to the pieces that it has: each is then one round further, until all are where the donor is.
+Nobody stops.
 """
 
 from __future__ import annotations
 
 import json
 import queue
+import struct
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, TypeVar
 
 import torch
@@ -30,6 +33,7 @@ CHUNK_BYTES = 8 << 20
 """Small pieces of the state are sent together, up to about so much."""
 
 MOST_META_BYTES = 64 << 20
+_LENGTH = struct.Struct("!I")
 
 TRIES = 8
 RETRY_S = 0.001
@@ -38,38 +42,51 @@ RETRY_S = 0.001
 
 @dataclass(frozen=True)
 class Entry:
-    """One finished round, for those who follow. Its tensors are sent as they are; `release` lets them go."""
+    """A part of a round, for those who follow. Its tensors are sent as they are; `release` lets them go."""
 
     meta: dict[str, Any]
     tensors: Sequence[Tensor]
     release: Callable[[], None]
 
 
-def send_frame(group: Group, rank: int, meta: dict[str, Any], tensors: Sequence[Tensor]) -> None:
+def send_frame(group: Group, rank: int, meta: dict[str, Any], tensors: Sequence[Tensor] = ()) -> None:
     """Send a JSON value and tensors."""
-    data = torch.frombuffer(bytearray(json.dumps(meta).encode()), dtype=torch.uint8)
-    group.send(torch.tensor([data.numel()]), rank)
-    group.send(data, rank)
-    for tensor in tensors:
-        group.send(bytes_of(tensor), rank)
+    text = json.dumps(meta).encode()
+    # To take a tensor's bytes may copy it from a device: each only when the one before it is on its way.
+    group.send(chain([_LENGTH.pack(len(text)) + text], (_buffer(tensor) for tensor in tensors)), rank)
 
 
 def receive_meta(group: Group, rank: int) -> dict[str, Any]:
     """The JSON value of a frame; its tensors must then be received."""
-    length = torch.zeros(1, dtype=torch.int64)
-    group.receive(length, rank)
-    if not 0 < int(length) <= MOST_META_BYTES:
-        raise WorldBroken(f"a frame of {int(length)} bytes")
-    data = torch.empty(int(length), dtype=torch.uint8)
-    group.receive(data, rank)
-    meta: dict[str, Any] = json.loads(bytes(data.numpy()))
+    head = bytearray(_LENGTH.size)
+    group.receive(head, rank)
+    (length,) = _LENGTH.unpack(head)
+    if not 0 < length <= MOST_META_BYTES:
+        raise WorldBroken(f"a frame of {length} bytes")
+    text = bytearray(length)
+    group.receive(text, rank)
+    meta: dict[str, Any] = json.loads(text)
     return meta
+
+
+def receive_tensor(group: Group, rank: int, target: Tensor) -> None:
+    """Fill a tensor with what comes next."""
+    if target.is_cuda or not target.is_contiguous():
+        staged = torch.empty(target.shape, dtype=target.dtype)
+        group.receive(_buffer(staged), rank)
+        target.copy_(staged)
+    else:
+        group.receive(_buffer(target), rank)
+
+
+def _buffer(tensor: Tensor) -> Any:
+    return bytes_of(tensor).numpy()
 
 
 def send_state(group: Group, rank: int, replica: Replica, between: Callable[[], None] | None = None) -> None:
     """Send the whole state; `between` is called before each piece is read, and may send frames of its own."""
     tag, small = _stable(replica, replica.small)
-    send_frame(group, rank, {"kind": "small", "round": tag, "small": small}, ())
+    send_frame(group, rank, {"kind": "small", "round": tag, "small": small})
     index = 0
     while index < replica.unit_count():
         if between is not None:
@@ -87,10 +104,10 @@ def receive_units(group: Group, rank: int, meta: dict[str, Any], replica: Replic
     try:
         if len(meta["units"]) == 1:
             for target in replica.open_unit(meta["units"][0]):
-                _receive_into(group, rank, target)
+                receive_tensor(group, rank, target)
         else:
             payload = torch.empty(meta["bytes"], dtype=torch.uint8)
-            group.receive(payload, rank)
+            receive_tensor(group, rank, payload)
             targets = [target for unit in meta["units"] for target in replica.open_unit(unit)]
             fill(targets, payload)
     except (NotPlain, KeyError, IndexError, RuntimeError) as error:
@@ -148,19 +165,20 @@ class Donor:
         """From now on every finished round is to be logged."""
         self._thread.start()
 
-    def log_round(self, gradients: GradientBuckets | None, scale: float | None, options: Any, *, passed: bool) -> None:
-        """Log a round that is finished: the sums of its gradients, if it had any, and what they were applied with."""
-        meta: dict[str, Any] = {"kind": "entry", "followed": self.sends_gradients, "passed": passed}
-        if not self.sends_gradients:
-            self.log(Entry(meta, (), lambda: None))
-            return
-        small = self._replica.small()
-        meta |= {"gradients": gradients is not None, "scale": scale, "options": options, "small": small}
-        averaged = self._replica.averaged_values()
-        if gradients is None:
-            self.log(Entry(meta, (averaged,), lambda: None))
+    def log_sums(self, gradients: GradientBuckets, scale: float | None) -> None:
+        """Log the summed gradients of the round before they are applied, so that whoever follows does it meanwhile."""
+        if self.sends_gradients:
+            replica = self._replica
+            meta = {"kind": "sums", "round": replica.rounds + 1, "scale": scale, "options": replica.options()}
+            self.log(Entry(meta, gradients.flats, gradients.hold()))
+
+    def log_round(self, *, passed: bool) -> None:
+        """Log a round that is finished; with `passed`, all move to the next world after it."""
+        meta: dict[str, Any] = {"kind": "round", "followed": self.sends_gradients, "passed": passed}
+        if self.sends_gradients:
+            self.log(Entry(meta | {"small": self._replica.small()}, (self._replica.averaged_values(),), _nothing))
         else:
-            self.log(Entry(meta, (*gradients.flats, averaged), gradients.hold()))
+            self.log(Entry(meta, (), _nothing))
 
     def log(self, entry: Entry) -> None:
         with self._ends:
@@ -177,7 +195,7 @@ class Donor:
             if self.sends_gradients:
                 send_state(self._group, self._rank, self._replica, self._send_waiting)
                 self._send_waiting()
-            send_frame(self._group, self._rank, {"kind": "caught up"}, ())
+            send_frame(self._group, self._rank, {"kind": "caught up"})
             while self._send(self._entries.get()):
                 pass
         except WorldBroken:
@@ -202,7 +220,7 @@ class Donor:
             send_frame(self._group, self._rank, entry.meta, entry.tensors)
         finally:
             entry.release()
-        return not entry.meta["passed"]
+        return not entry.meta.get("passed")
 
 
 class Follower:
@@ -234,40 +252,48 @@ class Follower:
                         self._round_of[index] = meta["round"]
                 case "caught up":
                     caught_up()
-                case "entry":
+                case "sums":
                     self._apply(meta)
+                case "round":
+                    self._finish(meta)
                     if meta["passed"]:
                         return
                 case other:
                     raise WorldBroken(f"a frame of kind {other!r}")
 
     def _apply(self, meta: dict[str, Any]) -> None:
+        """Make the step of a round, with the pieces that do not have it yet."""
+        replica, number = self._replica, meta["round"]
+        self._buckets.receive(lambda tensor: receive_tensor(self._group, self._donor, tensor))
+        if number <= self._round:
+            return
+        with replica.changing():
+            replica.load_options(meta["options"])
+            self._buckets.take_sums(meta["scale"])
+            ahead = [p for index, p in enumerate(replica.parameters) if self._round_of.get(index, number) >= number]
+            replica.apply(ahead)
+
+    def _finish(self, meta: dict[str, Any]) -> None:
+        """All that the round changed beside the parameters."""
         replica = self._replica
         if not meta["followed"]:
             return
+        receive_tensor(self._group, self._donor, self._averaged)
         number = meta["small"]["rounds"]
-        if meta["gradients"]:
-            self._buckets.receive(lambda tensor: self._group.receive(tensor, self._donor))
-        self._group.receive(self._averaged, self._donor)
         if number <= self._round:
             return
         self._round = number
         with replica.changing():
-            if meta["gradients"]:
-                replica.load_options(meta["options"])
-                self._buckets.take_sums(meta["scale"])
-                ahead = [
-                    parameter
-                    for index, parameter in enumerate(replica.parameters)
-                    if self._round_of.get(index, number) >= number
-                ]
-                replica.apply(ahead)
             replica.load_averaged(self._averaged)
             replica.load_small(meta["small"])
             if len(self._round_of) < replica.unit_count():
                 replica.rounds = TORN
         for index, behind in self._round_of.items():
             self._round_of[index] = max(behind, number)
+
+
+def _nothing() -> None:
+    """What is let go when there is nothing to let go."""
 
 
 def _stable(replica: Replica, read: Callable[[], T]) -> tuple[int, T]:
@@ -297,15 +323,6 @@ def _copies(replica: Replica, first: int) -> list[Unit]:
         size += sum(tensor.numel() * tensor.element_size() for tensor in unit.tensors)
         units.append(Unit(unit.meta, tuple(tensor.clone() for tensor in unit.tensors)))
     return units
-
-
-def _receive_into(group: Group, rank: int, target: Tensor) -> None:
-    if target.is_cuda or not target.is_contiguous():
-        staged = torch.empty(target.shape, dtype=target.dtype)
-        group.receive(bytes_of(staged), rank)
-        target.copy_(staged)
-    else:
-        group.receive(bytes_of(target), rank)
 
 
 def _payload(units: Sequence[Unit]) -> list[Tensor]:

@@ -360,9 +360,10 @@ class Trainer:
             self._buckets.wait_for_room()  # Before the state is locked, for whoever reads it must be able to go on.
         with replica.changing():
             donors = self._worlds.followers
-            options = replica.options() if donors else None
             scale = self._take_gradients(summed, size, logged=bool(donors))
             if summed.samples:
+                for donor in donors:
+                    donor.log_sums(self._buckets, scale)
                 replica.apply()
             if self._virtual is not None:
                 if summed.samples:
@@ -373,9 +374,8 @@ class Trainer:
             feed = self._advance_position(summed)
             replica.rounds += 1
             self._samples = 0.0
-            gradients = self._buckets if summed.samples else None
             for donor in donors:
-                donor.log_round(gradients, scale, options, passed=passed)
+                donor.log_round(passed=passed)
         self._round = None
         self._held_by_all = ()
         self._takers = []

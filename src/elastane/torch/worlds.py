@@ -101,6 +101,9 @@ class Worlds:
 
     def next_world(self, place: Place, *, recover: bool, over: bool) -> None:
         with self._changed:
+            known = [one.place.version for one in (self.current, self._coming) if one is not None]
+            if not self._outside and place.version <= max(known, default=0):
+                return  # A master that came after another tells it once more.
             self._drop_coming()
             self._leave_version = 0
             coming = self._coming = _Coming(place, recover, over)
@@ -122,8 +125,9 @@ class Worlds:
     def settled(self, version: int) -> None:
         with self._changed:
             self._settled_version = version
-            while self._retired:
-                self._retired.pop().abort()
+            for group in [group for group in self._retired if group.place.version < version]:
+                self._retired.remove(group)
+                group.abort()
             if self._leave_version == version and self._leave_by is not None:
                 # The others have moved, or all leave: nobody waits for this worker any more.
                 self._leave()

@@ -1,7 +1,8 @@
 """Attendant: the thread that keeps a worker's stream to the master, and brings its tasks.
 
-It opens the stream anew whenever it breaks; what was leased by then is void, and is asked for again. The training
-thread hands it messages and goes on.
+It opens the stream anew whenever it breaks. After the death of a master it goes on with the next one as if nothing had
+happened; if only the connection broke, what was leased by then is void, and is asked for again. The training thread
+hands it messages and goes on.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from elastane.rpc.channel import MasterChannel
 from elastane.rpc.messages import parse
 from elastane.rpc.protos import node_pb2 as pb
 from elastane.worker.link import EvaluationFollower, TaskSink, WorldFollower
+from elastane.worker.said_before import SaidBefore
 
 LISTEN_EVERY_S = 0.02
 """How often the training thread's words are taken over. It does not wake this thread for each: that would make it wait
@@ -43,6 +45,9 @@ _FINAL = frozenset(
     {grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.INVALID_ARGUMENT}
 )
 """Answers that a new stream would get again."""
+
+_SAID_ANEW = frozenset({"define_dataset", "define_evaluation", "task_done", "training_done"})
+"""Messages that are said again, or mean nothing, to a master that came after another."""
 
 _SERVICE = pb.DESCRIPTOR.services_by_name["Nodes"]
 _log = logging.getLogger("elastane.worker")
@@ -83,6 +88,7 @@ class Attendant:
         self._evaluation: tuple[EvaluationSpec, EvaluationFollower] | None = None
         self._check_replicas = False
         self._is_evaluator = self._has_evaluators = False
+        self._said_before = SaidBefore()
         self._welcomed: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._farewell: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._thread = threading.Thread(target=self._run, name="elastane-attendant", daemon=True)
@@ -297,7 +303,8 @@ class Attendant:
             await channel.close()
 
     async def _one_stream(self, stream: Any) -> None:
-        await stream.write(pb.NodeMessage(hello=pb.Hello(protocol=wire.PROTOCOL, node=self._node)))
+        resumes = self._welcomed.done()
+        await stream.write(pb.NodeMessage(hello=pb.Hello(protocol=wire.PROTOCOL, node=self._node, resumes=resumes)))
         welcome = await _read(stream)
         if welcome is None or welcome.WhichOneof("body") != "welcome":
             return
@@ -305,12 +312,14 @@ class Attendant:
         self._check_replicas = welcome.welcome.check_replicas
         self._is_evaluator = welcome.welcome.evaluator
         self._has_evaluators = welcome.welcome.has_evaluators
-        if self._welcomed.done():
+        if welcome.welcome.resumed:
+            self._resume()
+        elif resumes:
             self._start_over()
         else:
             self._welcomed.set_result(None)
         helpers = [
-            asyncio.create_task(_write(stream, self._outbox)),
+            asyncio.create_task(self._write(stream)),
             asyncio.create_task(self._listen()),
             asyncio.create_task(self._beat(welcome.welcome.heartbeat_interval_s)),
         ]
@@ -324,10 +333,24 @@ class Attendant:
                 helper.cancel()
             await asyncio.gather(*helpers, return_exceptions=True)
 
+    def _resume(self) -> None:
+        """With the master that came after the one that died: all stands, but what was said last may not be heard."""
+        unsaid, self._outbox = self._outbox, asyncio.Queue()
+        for spec, _, _ in self._defining.values():
+            self._outbox.put_nowait(pb.NodeMessage(define_dataset=wire.define_dataset_to_wire(spec)))
+        for message in self._said_before.again():
+            self._outbox.put_nowait(message)
+        while not unsaid.empty():
+            message = unsaid.get_nowait()
+            if message.WhichOneof("body") not in _SAID_ANEW:
+                self._outbox.put_nowait(message)
+        self._rejoin_evaluation()
+
     def _start_over(self) -> None:
         """On a new stream: nothing that was said or leased on the old one stands."""
         self._outbox = asyncio.Queue()
         self._said.clear()
+        self._said_before = SaidBefore()
         pending = [(spec, sink) for spec, sink, _ in self._defining.values()]
         for dataset, _ in [*self._datasets.values(), *pending]:
             self._outbox.put_nowait(pb.NodeMessage(define_dataset=wire.define_dataset_to_wire(dataset)))
@@ -336,12 +359,22 @@ class Attendant:
         if self._follower is not None:
             self._follower.rejoin()
             self._tell(pb.NodeMessage(join_world=pb.JoinWorld()))
+        self._rejoin_evaluation()
+        if self._goodbye is not None:
+            self._outbox.put_nowait(self._goodbye)
+
+    def _rejoin_evaluation(self) -> None:
+        """Whichever master this is, tasks of evaluation are leased anew."""
         if self._evaluation is not None:
             spec, evaluates = self._evaluation
             self._tell(pb.NodeMessage(define_evaluation=evaluation_wire.evaluation_to_wire(spec)))
             evaluates.rejoin()
-        if self._goodbye is not None:
-            self._outbox.put_nowait(self._goodbye)
+
+    async def _write(self, stream: Any) -> None:
+        while True:
+            message = await self._outbox.get()
+            self._said_before.note(message)
+            await stream.write(message)
 
     async def _beat(self, interval_s: float) -> None:
         while True:
@@ -352,6 +385,7 @@ class Attendant:
         match message.WhichOneof("body"):
             case "leases":
                 leases = message.leases
+                self._said_before.answered(leases)
                 _, sink = self._datasets[DatasetName(leases.dataset)]
                 deliver: dict[int, Callable[[], None]] = {
                     pb.Leases.GRANTED: lambda: sink.granted(wire.tasks_from_wire(leases)),
@@ -436,8 +470,3 @@ def _pauses() -> Iterator[float]:
 async def _read(stream: Any) -> pb.MasterMessage | None:
     data = await stream.read()
     return None if data is grpc.aio.EOF else parse(pb.MasterMessage, data)
-
-
-async def _write(stream: Any, outbox: asyncio.Queue[pb.NodeMessage]) -> None:
-    while True:
-        await stream.write(await outbox.get())

@@ -122,6 +122,8 @@ class EvaluationClient:
         self._over = False
         self._leaving = False
         self._done_at: int | None = None
+        self._joins = 0
+        """Counts how often what was to be done became void."""
         # Re-entrant, for a signal handler may call leave() while this very thread holds it.
         self._changed = threading.Condition(threading.RLock())
         link.join_evaluation(evaluation.spec(), self)
@@ -149,6 +151,7 @@ class EvaluationClient:
     def rejoin(self) -> None:
         with self._changed:
             self._works.clear()
+            self._joins += 1
             self.wanted = 0
         if self._done_at is not None:
             self._link.training_done(self._done_at)
@@ -208,6 +211,7 @@ class EvaluationClient:
         if self._model is None:
             self._model = self._make_model()
         state, results = "", dict[str, float]()
+        joins = self._joins
         try:
             match work.what:
                 case EvaluateShard():
@@ -219,7 +223,8 @@ class EvaluationClient:
         except _Leaves:
             self._link.give_back(work.dataset, [work.task], None)
             return
-        self._link.task_done(work, state, results)
+        if joins == self._joins:
+            self._link.task_done(work, state, results)
 
     def do_or_give_back(self, work: Work) -> None:
         """Do one task beside the training, which an error in it must not end: the task's try counts as failed."""

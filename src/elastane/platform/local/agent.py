@@ -55,6 +55,8 @@ class Agent:
         self._loop = asyncio.get_running_loop()
         self._cpus = os.sched_getaffinity(0)
         self._reports: asyncio.Queue[bytes] = asyncio.Queue()
+        self._known: dict[str, dict[str, Any]] = {}
+        """The last report on every node."""
 
     async def run(self) -> None:
         # Whatever a node leaves behind becomes this process's child, and is found and ended.
@@ -80,10 +82,13 @@ class Agent:
     async def _take_commands(self) -> None:
         while message := await self._loop.sock_recv(self._commands, MAX_COMMAND_BYTES):
             command = json.loads(message)
-            if command.pop("do") == "launch":
-                self._launch(**command)
-            else:
-                self._remove(**command)
+            match command.pop("do"):
+                case "launch":
+                    self._launch(**command)
+                case "remove":
+                    self._remove(**command)
+                case "list":
+                    self._list()
 
     def _launch(
         self,
@@ -95,6 +100,8 @@ class Agent:
         cpu: float | None,
         memory_bytes: int | None,
     ) -> None:
+        if node in self._known:
+            return  # A master that died had asked for it, and the one after it did not know.
         cpus = frozenset(self._choose_cpus(cpu))
         environment = {**os.environ, **env}
         if cpus:
@@ -200,14 +207,20 @@ class Agent:
                         log.write(f"elastane: killed: {used >> 20} MiB in use, the limit is {watch.limit_mib} MiB\n")
 
     def _report(self, **report: Any) -> None:
+        self._known[report["node"]] = report
         self._reports.put_nowait(json.dumps(report).encode())
+
+    def _list(self) -> None:
+        """Report all nodes once more, to a master that comes after another."""
+        for report in (*self._known.values(), {"status": "listed"}):
+            self._reports.put_nowait(json.dumps(report).encode())
 
     async def _send_reports(self) -> None:
         try:
             while True:
                 await self._loop.sock_sendall(self._commands, await self._reports.get())
         except (BrokenPipeError, ConnectionResetError):
-            return  # The master is gone; the launcher will notice, and close the lifeline.
+            return  # Master and launcher are gone.
 
     async def _end_all(self) -> None:
         """Kill every node and every descendant, until none is left."""

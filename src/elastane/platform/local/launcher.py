@@ -1,4 +1,7 @@
-"""Starts a local job: the agent that owns the nodes, and the master. Both end when the launcher does."""
+"""Starts a local job: the agent that owns the nodes, and the master. Both end when the launcher does.
+
+A master that dies is started again, and goes on from its journal; the nodes work on meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import secrets
 import socket
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,6 +24,10 @@ from elastane.platform.local.registry import JobFolder, JobRecord
 
 START_TIMEOUT_S = 30.0
 END_TIMEOUT_S = 5.0
+
+SHORT_LIFE_S = 2.0
+SHORT_LIVES = 5
+"""A master that ends by itself so often in a row, each time so soon, or is not up by then, is not started again."""
 
 
 class LocalJob:
@@ -41,39 +49,44 @@ class LocalJob:
             started_at=datetime.now(UTC).isoformat(),
         )
         self.folder.write(record)
-        agent_side, master_side = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        life_read, self._life_write = os.pipe()
-        ready_read, ready_write = os.pipe()
+        # This process keeps the master's end of the socket, and so what the agent says while there is no master.
+        agent_side, self._master_side = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._life_read, self._life_write = os.pipe()
         self._agent = self._spawn(
             "elastane.platform.local.agent",
-            [agent_side.fileno(), life_read],
+            [agent_side.fileno(), self._life_read],
             [] if self._warm_start else ["--no-warm-start"],
             self.folder.logs / "agent.log",
         )
-        self._master = self._spawn(
-            "elastane.master",
-            [master_side.fileno(), life_read, ready_write],
-            [str(self.folder.path), *([str(self._events_file)] if self._events_file else [])],
-            self.folder.logs / "master.log",
-        )
-        for descriptor in (life_read, ready_write):
-            os.close(descriptor)
         agent_side.close()
-        master_side.close()
-        record = replace(record, address=await self._address(ready_read))
+        address = await self._start_master()
+        if not address:
+            await self.close()
+            raise PlatformError(f"the master did not start\n{self._last_words()}")
+        record = replace(record, address=address)
         self.folder.write(record)
         return record
 
     async def wait(self) -> dict[str, Any]:
         """Wait until the master has ended; the answer is how the job ended."""
-        await asyncio.to_thread(self._master.wait)
-        end = self.folder.read_end()
-        if end is None:
-            tail = (self.folder.logs / "master.log").read_text()[-2000:]
-            reason = f"the master ended with exit code {self._master.returncode}"
-            status = {"job": self.folder.name, "state": "failed", "reason": reason}
-            end = {"end": "failed", "reason": reason, "error": tail, "status": status}
-            self.folder.write_end(end)
+        short_lives, serves = 0, True
+        while True:
+            started = time.monotonic()
+            await asyncio.to_thread(self._master.wait)
+            end = self.folder.read_end()
+            if end is not None:
+                return end
+            by_itself = self._master.returncode >= 0 and time.monotonic() < started + SHORT_LIFE_S
+            short_lives = short_lives + 1 if by_itself or not serves else 0
+            if short_lives == SHORT_LIVES:
+                return self._failed()
+            serves = bool(await self._start_master())
+
+    def _failed(self) -> dict[str, Any]:
+        reason = f"the master ended with exit code {self._master.returncode}, {SHORT_LIVES} times in a row"
+        status = {"job": self.folder.name, "state": "failed", "reason": reason}
+        end = {"end": "failed", "reason": reason, "error": self._last_words(), "status": status}
+        self.folder.write_end(end)
         return end
 
     async def close(self) -> None:
@@ -85,7 +98,24 @@ class LocalJob:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+        self._master_side.close()
+        os.close(self._life_read)
         os.close(self._lock)
+
+    async def _start_master(self) -> str:
+        """Start the master, or another in its place; the answer is its address, or nothing if it did not start."""
+        ready_read, ready_write = os.pipe()
+        self._master = self._spawn(
+            "elastane.master",
+            [self._master_side.fileno(), self._life_read, ready_write],
+            [str(self.folder.path), *([str(self._events_file)] if self._events_file else [])],
+            self.folder.logs / "master.log",
+        )
+        os.close(ready_write)
+        return await self._address(ready_read)
+
+    def _last_words(self) -> str:
+        return (self.folder.logs / "master.log").read_text()[-2000:]
 
     def _spawn(self, module: str, fds: list[int], arguments: list[str], log: Path) -> subprocess.Popen[bytes]:
         with log.open("ab") as output:
@@ -112,9 +142,4 @@ class LocalJob:
             line = b""
         finally:
             transport.close()
-        if not line:
-            await self.close()
-            tail = (self.folder.logs / "master.log").read_text()[-2000:]
-            raise PlatformError(f"the master did not start\n{tail}")
-        address: str = json.loads(line)["address"]
-        return address
+        return str(json.loads(line)["address"]) if line else ""

@@ -44,16 +44,23 @@ class LocalPlatform:
         for node in plan.launch_nodes:
             await self._send(self._launch_command(node))
 
+    async def known(self) -> list[NodeEvent]:
+        await self._send({"do": "list"})
+        events = []
+        while (report := await self._report())["status"] != "listed":
+            events.append(_event(report))  # The first may be from before: what nobody was there to read.
+        return events
+
     async def events(self) -> AsyncIterator[NodeEvent]:
-        loop = asyncio.get_running_loop()
-        while message := await loop.sock_recv(self._agent, MAX_COMMAND_BYTES):
-            report = json.loads(message)
-            name = NodeName(report["node"])
-            if report["status"] == "running":
-                yield NodeEvent(name, NodeStatus.RUNNING, pid=report["pid"])
-            else:
-                yield _exit_event(name, report)
-        raise PlatformError("the agent that owns the node processes is gone")
+        while True:
+            yield _event(await self._report())
+
+    async def _report(self) -> dict[str, Any]:
+        message = await asyncio.get_running_loop().sock_recv(self._agent, MAX_COMMAND_BYTES)
+        if not message:
+            raise PlatformError("the agent that owns the node processes is gone")
+        report: dict[str, Any] = json.loads(message)
+        return report
 
     def _launch_command(self, node: Node) -> dict[str, Any]:
         memory = node.resource.memory
@@ -70,14 +77,19 @@ class LocalPlatform:
     async def _send(self, command: dict[str, Any]) -> None:
         data = json.dumps(command).encode()
         if len(data) > MAX_COMMAND_BYTES:
-            raise PlatformError(f"the command of {command['node']} has {len(data)} bytes, above {MAX_COMMAND_BYTES}")
+            raise PlatformError(
+                f"the command of {command.get('node')} has {len(data)} bytes, above {MAX_COMMAND_BYTES}"
+            )
         try:
             await asyncio.get_running_loop().sock_sendall(self._agent, data)
         except OSError as error:
             raise PlatformError(f"the agent that owns the node processes is gone ({error.strerror})") from None
 
 
-def _exit_event(name: NodeName, report: dict[str, Any]) -> NodeEvent:
+def _event(report: dict[str, Any]) -> NodeEvent:
+    name = NodeName(report["node"])
+    if report["status"] == "running":
+        return NodeEvent(name, NodeStatus.RUNNING, pid=report["pid"])
     reason = exit_reason(report["code"], out_of_memory=report["out_of_memory"], log_tail=report["log_tail"])
     status = NodeStatus.SUCCEEDED if report["code"] == 0 else NodeStatus.FAILED
     return NodeEvent(name, status, exit=NodeExit(reason, report["code"], report["log_tail"]))

@@ -1,6 +1,7 @@
 """The per-user folder of local jobs: where a job's address and token are found, and what is left when it has ended.
 
 JOBS/NAME/job.json   address, token and job document, mode 0600
+JOBS/NAME/journal    what a master that comes after another must know
 JOBS/NAME/end.json   how it ended, and its last status
 JOBS/NAME/lock       held by the launcher as long as it lives
 JOBS/NAME/logs/      one file a node, and the master's
@@ -50,6 +51,7 @@ class JobFolder:
         self.name = path.name
         self.logs = path / "logs"
         self.versions = path / "versions"
+        self.journal = path / "journal"
 
     @classmethod
     def create(cls, name: str) -> JobFolder:

@@ -8,7 +8,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class NodeMessage(_message.Message):
-    __slots__ = ("hello", "heartbeat", "define_dataset", "lease_request", "commit", "give_back", "goodbye", "join_world", "leave_world", "world_ready", "world_moved", "world_broken", "store_set", "store_get", "data_position", "define_evaluation", "version_written", "task_done", "training_done")
+    __slots__ = ("hello", "heartbeat", "define_dataset", "lease_request", "commit", "give_back", "goodbye", "join_world", "leave_world", "world_ready", "world_moved", "world_broken", "store_set", "store_get", "data_position", "resume_leases", "define_evaluation", "version_written", "task_done", "training_done")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     DEFINE_DATASET_FIELD_NUMBER: _ClassVar[int]
@@ -24,6 +24,7 @@ class NodeMessage(_message.Message):
     STORE_SET_FIELD_NUMBER: _ClassVar[int]
     STORE_GET_FIELD_NUMBER: _ClassVar[int]
     DATA_POSITION_FIELD_NUMBER: _ClassVar[int]
+    RESUME_LEASES_FIELD_NUMBER: _ClassVar[int]
     DEFINE_EVALUATION_FIELD_NUMBER: _ClassVar[int]
     VERSION_WRITTEN_FIELD_NUMBER: _ClassVar[int]
     TASK_DONE_FIELD_NUMBER: _ClassVar[int]
@@ -43,19 +44,22 @@ class NodeMessage(_message.Message):
     store_set: StoreSet
     store_get: StoreGet
     data_position: DataPosition
+    resume_leases: ResumeLeases
     define_evaluation: DefineEvaluation
     version_written: VersionWritten
     task_done: TaskDone
     training_done: TrainingDone
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., define_dataset: _Optional[_Union[DefineDataset, _Mapping]] = ..., lease_request: _Optional[_Union[LeaseRequest, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., give_back: _Optional[_Union[GiveBack, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., join_world: _Optional[_Union[JoinWorld, _Mapping]] = ..., leave_world: _Optional[_Union[LeaveWorld, _Mapping]] = ..., world_ready: _Optional[_Union[WorldReady, _Mapping]] = ..., world_moved: _Optional[_Union[WorldMoved, _Mapping]] = ..., world_broken: _Optional[_Union[WorldBroken, _Mapping]] = ..., store_set: _Optional[_Union[StoreSet, _Mapping]] = ..., store_get: _Optional[_Union[StoreGet, _Mapping]] = ..., data_position: _Optional[_Union[DataPosition, _Mapping]] = ..., define_evaluation: _Optional[_Union[DefineEvaluation, _Mapping]] = ..., version_written: _Optional[_Union[VersionWritten, _Mapping]] = ..., task_done: _Optional[_Union[TaskDone, _Mapping]] = ..., training_done: _Optional[_Union[TrainingDone, _Mapping]] = ...) -> None: ...
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., define_dataset: _Optional[_Union[DefineDataset, _Mapping]] = ..., lease_request: _Optional[_Union[LeaseRequest, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., give_back: _Optional[_Union[GiveBack, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., join_world: _Optional[_Union[JoinWorld, _Mapping]] = ..., leave_world: _Optional[_Union[LeaveWorld, _Mapping]] = ..., world_ready: _Optional[_Union[WorldReady, _Mapping]] = ..., world_moved: _Optional[_Union[WorldMoved, _Mapping]] = ..., world_broken: _Optional[_Union[WorldBroken, _Mapping]] = ..., store_set: _Optional[_Union[StoreSet, _Mapping]] = ..., store_get: _Optional[_Union[StoreGet, _Mapping]] = ..., data_position: _Optional[_Union[DataPosition, _Mapping]] = ..., resume_leases: _Optional[_Union[ResumeLeases, _Mapping]] = ..., define_evaluation: _Optional[_Union[DefineEvaluation, _Mapping]] = ..., version_written: _Optional[_Union[VersionWritten, _Mapping]] = ..., task_done: _Optional[_Union[TaskDone, _Mapping]] = ..., training_done: _Optional[_Union[TrainingDone, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("protocol", "node")
+    __slots__ = ("protocol", "node", "resumes")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
+    RESUMES_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     node: str
-    def __init__(self, protocol: _Optional[int] = ..., node: _Optional[str] = ...) -> None: ...
+    resumes: bool
+    def __init__(self, protocol: _Optional[int] = ..., node: _Optional[str] = ..., resumes: _Optional[bool] = ...) -> None: ...
 
 class Heartbeat(_message.Message):
     __slots__ = ()
@@ -116,6 +120,16 @@ class Commit(_message.Message):
     dataset: str
     progress: _containers.RepeatedCompositeFieldContainer[Progress]
     def __init__(self, dataset: _Optional[str] = ..., progress: _Optional[_Iterable[_Union[Progress, _Mapping]]] = ...) -> None: ...
+
+class ResumeLeases(_message.Message):
+    __slots__ = ("dataset", "held", "progress")
+    DATASET_FIELD_NUMBER: _ClassVar[int]
+    HELD_FIELD_NUMBER: _ClassVar[int]
+    PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    dataset: str
+    held: _containers.RepeatedScalarFieldContainer[int]
+    progress: _containers.RepeatedCompositeFieldContainer[Progress]
+    def __init__(self, dataset: _Optional[str] = ..., held: _Optional[_Iterable[int]] = ..., progress: _Optional[_Iterable[_Union[Progress, _Mapping]]] = ...) -> None: ...
 
 class GiveBack(_message.Message):
     __slots__ = ("dataset", "task", "error")
@@ -323,16 +337,18 @@ class StoreValue(_message.Message):
     def __init__(self, version: _Optional[int] = ..., key: _Optional[str] = ..., value: _Optional[bytes] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("heartbeat_interval_s", "check_replicas", "evaluator", "has_evaluators")
+    __slots__ = ("heartbeat_interval_s", "check_replicas", "resumed", "evaluator", "has_evaluators")
     HEARTBEAT_INTERVAL_S_FIELD_NUMBER: _ClassVar[int]
     CHECK_REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    RESUMED_FIELD_NUMBER: _ClassVar[int]
     EVALUATOR_FIELD_NUMBER: _ClassVar[int]
     HAS_EVALUATORS_FIELD_NUMBER: _ClassVar[int]
     heartbeat_interval_s: float
     check_replicas: bool
+    resumed: bool
     evaluator: bool
     has_evaluators: bool
-    def __init__(self, heartbeat_interval_s: _Optional[float] = ..., check_replicas: _Optional[bool] = ..., evaluator: _Optional[bool] = ..., has_evaluators: _Optional[bool] = ...) -> None: ...
+    def __init__(self, heartbeat_interval_s: _Optional[float] = ..., check_replicas: _Optional[bool] = ..., resumed: _Optional[bool] = ..., evaluator: _Optional[bool] = ..., has_evaluators: _Optional[bool] = ...) -> None: ...
 
 class DatasetDefined(_message.Message):
     __slots__ = ("name",)
