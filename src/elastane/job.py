@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence, Sized
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from elastane.model.dataset import DatasetSpec
 from elastane.model.environment import ENV_MASTER, ENV_NODE, ENV_TOKEN
@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
     from torch.optim.lr_scheduler import LRScheduler
 
+    from elastane.torch.evaluation import EvaluatorNode, WorkerEvaluation
     from elastane.torch.trainer import Trainer
+    from elastane.worker.evaluation import Evaluation
 
 _MOST_BATCHES_PER_SHARD = 16
 _FEWEST_SHARDS = 64
@@ -73,6 +75,7 @@ class Job:
         self._batches_given = 0
         self._link = link
         self._trainer: Trainer | None = None
+        self._evaluation: EvaluatorNode | WorkerEvaluation | None = None
         self._member: PlainMember | None = None
         self._pid = os.getpid()
         self._calls = 0
@@ -107,6 +110,7 @@ class Job:
         grad_scaler: GradScaler | None = None,
         deterministic: bool = False,
         backend: str | None = None,
+        evaluate: Evaluation | None = None,
     ) -> Trainer:
         """Train this model together with all other workers: `trainer.step(loss)` is the whole training step.
 
@@ -121,7 +125,11 @@ class Job:
         deterministic: the result is the same to the last bit whatever the number of workers. Each batch of `batch_size`
             samples is then a virtual rank; that many times the gradients travel.
         backend: "nccl" (the default) or "gloo" for tensors on GPUs; tensors in host memory always use gloo.
+        evaluate: what is evaluated while the model trains. On an evaluator this call evaluates until the job is over,
+            and ends the script there.
         """
+        if self._link.is_evaluator:
+            self._evaluate_only(model, evaluate)
         if self._trainer is not None:
             raise InvalidInput("trainer: this job has one already; one trainer takes all parameters of a step")
         if self._member is not None:
@@ -139,9 +147,24 @@ class Job:
             deterministic=deterministic,
             backend=backend,
         )
+        if evaluate is not None:
+            from elastane.torch.evaluation import WorkerEvaluation
+
+            self._evaluation = WorkerEvaluation(self._link, self._trainer, model, evaluate)
         if self.draining:
             self._trainer.give_notice()
         return self._trainer
+
+    def _evaluate_only(self, model: nn.Module, evaluate: Evaluation | None) -> NoReturn:
+        if evaluate is None:
+            raise InvalidInput("trainer: this node is an evaluator, and job.trainer was given no evaluate=")
+        from elastane.torch.evaluation import EvaluatorNode
+
+        self._evaluation = EvaluatorNode(self._link, model, evaluate)
+        if not self.draining:
+            self._evaluation.run()
+        # What follows in the script is for those who train.
+        sys.exit(0)
 
     @property
     def _place(self) -> Place:
@@ -183,6 +206,8 @@ class Job:
         """
         if batch_size < 1:
             raise InvalidInput(f"batch_size: {batch_size} is below 1")
+        if self._link.is_evaluator:
+            raise InvalidInput("batches: this node is an evaluator, which job.trainer(..., evaluate=...) makes use of")
         if not hasattr(dataset, "__getitem__"):
             raise InvalidInput(f"dataset: {type(dataset).__name__} has no samples by number; it needs dataset[i]")
         for ended in [stream for stream in self._streams if stream.left]:
@@ -252,7 +277,11 @@ class Job:
                 stream.close(ending)
             if self._trainer is not None:
                 self._trainer.leave() if ending.done else self._trainer.close()
+                if self._evaluation is not None and ending.done and not self.draining:
+                    self._evaluation.finish()
             self._link.close(preempted=self.draining)
+            if self._evaluation is not None:
+                self._evaluation.join_threads()
             if self._trainer is not None:
                 self._trainer.join_threads()
         finally:
@@ -276,6 +305,8 @@ class Job:
                 self._trainer.give_notice()
             elif self._member is not None:
                 self._link.give_notice()
+            if self._evaluation is not None:
+                self._evaluation.leave()
             for stream in self._streams:
                 stream.drain()
             if callable(before):

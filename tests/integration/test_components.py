@@ -13,6 +13,7 @@ from tests.integration.guests import LoneMaster
 from tests.integration.harness import Finished, Jobs, every_sample_once
 
 GUEST = Path(__file__).with_name("guest_script.py")
+EVALUATION = str(Path(__file__).with_name("evaluation_script.py"))
 OWN_SHARDING = Path(__file__).with_name("own_sharding.py")
 
 
@@ -65,17 +66,33 @@ def nodes_and_rendezvous(jobs: Jobs) -> list[str]:
 def nodes_and_tasks(jobs: Jobs) -> list[str]:
     """4: workers that lease shards. A killed worker's go to others at once."""
     arguments = f"--samples=200 --kill-at=2 --marker={jobs.folder / 'died'}"
-    done = run(jobs, "--strategy=none", script=GUEST, arguments=arguments)
+    done = run(jobs, "--strategy=none", "--no-training-service", script=GUEST, arguments=arguments)
     assert done.committed() == every_sample_once(200)
     assert not done.of("world_next")
     return components(done)
 
 
 def nodes_rendezvous_and_tasks(jobs: Jobs) -> list[str]:
-    """5: both; what a job has unless it says otherwise."""
-    done = run(jobs, script=GUEST, arguments="--samples=200 --members=2")
+    """5: both."""
+    done = run(jobs, "--no-training-service", script=GUEST, arguments="--samples=200 --members=2")
     assert worlds(done) == {"job-worker-0:1,job-worker-1:1"}
     assert done.committed() == every_sample_once(200)
+    return components(done)
+
+
+def nodes_tasks_and_training(jobs: Jobs) -> list[str]:
+    """6: the training service waits for somebody to evaluate, and is in nobody's way."""
+    done = run(jobs, "--strategy=none", "--training-service", script=GUEST, arguments="--samples=200")
+    assert done.committed() == every_sample_once(200)
+    return components(done)
+
+
+def all_four(jobs: Jobs) -> list[str]:
+    """7: workers train one model, and it is evaluated meanwhile. What a job has unless it says otherwise."""
+    done = jobs.run("--every-steps", "50", options=("--workers=2",), script=EVALUATION)
+    assert done.code == 0, done.stdout + done.stderr
+    assert done.of("evaluation_finished")
+    assert len(done.of("world_settled")[0]["members"]) > 0
     return components(done)
 
 
@@ -92,6 +109,11 @@ def components(done: Finished) -> list[str]:
         (nodes_and_rendezvous, ["pod-manager", "rendezvous"]),
         (nodes_and_tasks, ["pod-manager", "task-manager", "task-fault-tolerance"]),
         (nodes_rendezvous_and_tasks, ["pod-manager", "task-manager", "rendezvous", "task-fault-tolerance"]),
+        (
+            nodes_tasks_and_training,
+            ["pod-manager", "task-manager", "training-service", "task-fault-tolerance"],
+        ),
+        (all_four, ["pod-manager", "task-manager", "rendezvous", "training-service", "task-fault-tolerance"]),
     ],
     ids=lambda value: value.__name__ if callable(value) else "",
 )
@@ -99,13 +121,6 @@ def test_a_job_runs_on_the_components_that_it_needs(
     jobs: Jobs, way: Callable[[Jobs], list[str]], expected: list[str]
 ) -> None:
     assert way(jobs) == expected
-
-
-@pytest.mark.parametrize("strategy", ["none", "ring-allreduce"])
-def test_a_training_service_is_asked_for_in_vain_until_there_is_one(jobs: Jobs, strategy: str) -> None:
-    refused = jobs.command("master", "--training-service", f"--strategy={strategy}")
-    assert refused.returncode == 1
-    assert "this version has no training service" in refused.stderr
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ def test_guests_share_data_and_a_world_and_one_that_dies_is_not_missed(jobs: Job
         assert "peers=one:1,two:1" in one.output
         assert master.committed() == every_sample_once(300)
         assert {event["node"] for event in master.events("shard_returned")} == {"two"}
-        assert [(event["node"], event["reason"]) for event in master.events("node_ended")][0] == ("two", "killed")
+        assert next((event["node"], event["reason"]) for event in master.events("node_ended")) == ("two", "killed")
         status = json.loads(jobs.command("status", "job", "--json").stdout)
         assert {node["name"]: node["status"] for node in status["nodes"]} == {"one": "succeeded", "two": "failed"}
 

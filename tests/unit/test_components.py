@@ -60,7 +60,7 @@ def test_seven_sets_are_accepted_and_all_others_refused_with_the_reason(wanted: 
 
 
 @pytest.mark.parametrize("wanted", WAYS, ids=str)
-def test_only_tasks_alone_cannot_be_tolerant_of_lost_workers(wanted: tuple[bool, ...]) -> None:
+def test_only_tasks_alone_cannot_be_tolerant_of_lost_workers(wanted: tuple[bool, bool, bool, bool]) -> None:
     wrong = component_set(wanted, tolerant=True).contradiction()
     assert (wrong is not None) == (WAYS[wanted] == 1)
 
@@ -94,6 +94,8 @@ def test_a_document_that_contradicts_itself_is_refused(
     assert caught.value.problems == (line,)
 
 
-def test_a_job_has_nodes_tasks_and_a_rendezvous_unless_it_says_otherwise() -> None:
+def test_a_job_has_all_components_unless_it_says_otherwise() -> None:
     components = load_job(job_document()).spec.components
-    assert components.names == ("pod-manager", "task-manager", "rendezvous", "task-fault-tolerance")
+    assert components.names == (
+        *("pod-manager", "task-manager", "rendezvous", "training-service", "task-fault-tolerance"),
+    )

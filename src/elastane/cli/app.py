@@ -35,7 +35,14 @@ JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="The job's name;
 NodeArgument = Annotated[str, typer.Argument(metavar="NODE", help="A node's name, such as worker-0.")]
 PodManagerOption = Annotated[bool, typer.Option(help="Launch and follow the workers.")]
 TaskManagerOption = Annotated[bool, typer.Option(help="Lease shards of the data to the workers.")]
-TrainingServiceOption = Annotated[bool, typer.Option(help="Evaluate the model while it is trained.")]
+TrainingServiceOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--training-service/--no-training-service",
+        help="Evaluate the model while it is trained; on where the job launches workers and has tasks.",
+        show_default=False,
+    ),
+]
 TaskFaultToleranceOption = Annotated[
     bool, typer.Option(help="Give a lost worker's shards to others at once, not by the task time-out.")
 ]
@@ -91,6 +98,9 @@ def run(
     workers: Annotated[
         str, typer.Option(help="How many workers: 3, or 2:4 for two to four, starting with two.", metavar="N|MIN:MAX")
     ] = "1",
+    evaluators: Annotated[
+        int, typer.Option(help="How many nodes evaluate, and do not train; they have a worker's limits.", min=0)
+    ] = 0,
     module: Annotated[bool, typer.Option("-m", help="SCRIPT is a module, as with python -m.")] = False,
     name: Annotated[str | None, typer.Option(help="The job's name; by default made of the script's.")] = None,
     restarts: Annotated[int, typer.Option(help="How often each worker is relaunched after it failed.")] = 3,
@@ -113,7 +123,7 @@ def run(
     ] = True,
     pod_manager: PodManagerOption = True,
     task_manager: TaskManagerOption = True,
-    training_service: TrainingServiceOption = False,
+    training_service: TrainingServiceOption = None,
     task_fault_tolerance: TaskFaultToleranceOption = True,
     strategy: StrategyOption = DistributionStrategy.RING_ALLREDUCE,
     worker_command: WorkerCommandOption = None,
@@ -130,7 +140,9 @@ def run(
         raise InvalidInput(f"{'script' if script else 'worker-command'}: nobody runs it without the pod manager")
     if pod_manager and not command:
         raise InvalidInput("script: give one, or a --worker-command")
-    resource: dict[str, Any] = {"cpu": cpu, "memory": memory}
+    limits: dict[str, Any] = {"cpu": cpu, "memory": memory}
+    resource = {key: value for key, value in limits.items() if value is not None}
+    evaluator = {"replicas": evaluators, "restartCount": restarts, "resource": resource}
     job = load_job(
         {
             "metadata": {"name": name or default_name(script or "job")},
@@ -139,9 +151,10 @@ def run(
                     **worker_range(workers),
                     "restartCount": restarts,
                     "critical": critical,
-                    "resource": {key: value for key, value in resource.items() if value is not None},
+                    "resource": resource,
                     **_runs(command),
                 },
+                **({"evaluator": evaluator} if evaluators else {}),
                 "heartbeatTimeoutSeconds": heartbeat_timeout,
                 "taskTimeoutSeconds": task_timeout,
                 "maxTaskRetries": max_task_retries,
@@ -182,7 +195,7 @@ def master(
     events: EventsOption = None,
     pod_manager: PodManagerOption = True,
     task_manager: TaskManagerOption = True,
-    training_service: TrainingServiceOption = False,
+    training_service: TrainingServiceOption = None,
     task_fault_tolerance: TaskFaultToleranceOption = True,
     strategy: StrategyOption = DistributionStrategy.RING_ALLREDUCE,
     worker_command: WorkerCommandOption = None,
@@ -230,7 +243,7 @@ def jobs(as_json: JsonOption = False) -> None:
     for heading in ("job", "state", "workers", "samples", "seconds"):
         table.add_column(heading)
     for status in found:
-        running = sum(node.status == "running" for node in status.node)
+        running = sum(node.status == "running" and node.type == "worker" for node in status.node)
         samples = sum(view.committed for view in status.dataset)
         table.add_row(status.job, status.state, str(running), f"{samples:,}", f"{status.elapsed_s:.0f}")
     (Console() if sys.stdout.isatty() else Console(width=200)).print(table)

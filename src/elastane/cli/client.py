@@ -9,6 +9,7 @@ from typing import Any, Self
 from google.protobuf.json_format import MessageToDict, ParseDict
 
 from elastane.model.errors import RequestRefused
+from elastane.model.evaluation import plain_metrics
 from elastane.platform.local.registry import JobFolder
 from elastane.rpc.channel import MasterChannel
 from elastane.rpc.protos import control_pb2 as pb
@@ -72,6 +73,22 @@ def status_dict(status: pb.JobStatus) -> dict[str, Any]:
         for key in ("epoch_size", "epoch_committed", "committed"):
             view[key] = int(view[key])
     plain["steps"] = int(plain["steps"])
+    plain["evaluation"] = _evaluation_dict(status.evaluation) if status.HasField("evaluation") else None
     plain["world"] = {"version": int(plain.pop("world_version")), "size": plain.pop("world_size")}
     plain["nodes"], plain["datasets"] = plain.pop("node"), plain.pop("dataset")
     return plain
+
+
+def _evaluation_dict(view: pb.EvaluationView) -> dict[str, Any]:
+    def result(name: str) -> dict[str, Any] | None:
+        found: pb.VersionResult = getattr(view, name)
+        return {"step": found.step, "metrics": plain_metrics(found.metrics)} if view.HasField(name) else None
+
+    return {
+        "running": view.running if view.HasField("running") else None,
+        "committed": view.committed,
+        "size": view.size,
+        "last": result("last"),
+        "best": result("best"),
+        "goal": view.goal,
+    }

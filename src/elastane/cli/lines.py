@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from elastane.rpc.protos import control_pb2 as pb
@@ -67,6 +68,13 @@ _LINES: dict[str, Callable[[Fields], str]] = {
     "message_refused": lambda event: f"refused {event['method']} from {event['peer']}: {event['reason']}",
     "world_next": lambda event: f"world {event['version']} is coming, of {event['size']} workers",
     "world_settled": lambda event: f"world {event['version']} has {len(event['members'])} workers",
+    "evaluation_started": lambda event: f"step {event['step']:,} is evaluated on {event['samples']:,} samples",
+    "evaluation_finished": lambda event: f"step {event['step']:,}: {metrics_text(event['metrics'])}",
+    "best_version": lambda event: f"step {event['step']:,} is the best so far",
+    "early_stop": lambda event: f"training stops: no better for {event['evaluations']} evaluations",
+    "version_failed": lambda event: f"step {event['step']:,} could not be written: {event['error']}",
+    "final_version_lost": lambda event: f"step {event['step']:,} is gone with the workers that had it",
+    "exported": lambda event: f"step {event['step']:,} is exported to {event['folder']}",
     "job_ended": lambda event: f"job {event['end']}",
 }
 
@@ -79,7 +87,7 @@ def event_line(line: str) -> str:
 
 def progress_line(status: pb.JobStatus) -> str:
     """Where the job is, on one line."""
-    running = sum(node.status == "running" for node in status.node)
+    running = sum(node.status == "running" and node.type == "worker" for node in status.node)
     parts = [f"{running} of {status.workers_wanted} workers", f"{status.samples_per_s:,.0f} samples/s"]
     parts += [dataset_progress(view) for view in status.dataset[-1:]]
     return ", ".join(parts)
@@ -100,5 +108,29 @@ def summary_line(status: pb.JobStatus) -> str:
     failed = sum(node.status == "failed" for node in status.node)
     return (
         f"{status.job} {status.state} after {status.elapsed_s:.1f} s: {samples:,} samples, "
-        f"{len(status.node)} workers launched, {failed} failed"
+        f"{sum(node.type == 'worker' for node in status.node)} workers launched, {failed} failed"
     )
+
+
+def evaluation_lines(view: pb.EvaluationView) -> list[str]:
+    """What is known of the model: the last metrics, the best ones, and what is evaluated now."""
+    lines = []
+    if view.HasField("last"):
+        lines.append(f"evaluated at step {view.last.step:,}: {metrics_text(view.last.metrics)}")
+    if view.HasField("best"):
+        lines.append(f"best by {view.goal} at step {view.best.step:,}: {metrics_text(view.best.metrics)}")
+    if view.HasField("running"):
+        lines.append(f"evaluating step {view.running:,}: {view.committed:,} of {view.size:,} samples")
+    return lines
+
+
+def metrics_text(metrics: Mapping[str, float | None]) -> str:
+    """`auc 0.8312 ±0.0001, loss 0.4`: a metric, and by how much it may be off where that is known."""
+    parts = []
+    for name, value in sorted(metrics.items()):
+        if name.endswith("_error") and name.removesuffix("_error") in metrics:
+            continue
+        error = metrics.get(f"{name}_error")
+        off = "" if error is None or math.isnan(error) else f" ±{error:.1g}"
+        parts.append(f"{name} {'nan' if value is None else format(value, '.6g')}{off}")
+    return ", ".join(parts)

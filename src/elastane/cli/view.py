@@ -14,7 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from elastane.cli.lines import dataset_progress, event_line, progress_line
+from elastane.cli.lines import dataset_progress, evaluation_lines, event_line, progress_line
 from elastane.rpc.protos import control_pb2 as pb
 
 _EVENTS_SHOWN = 8
@@ -113,7 +113,7 @@ def nodes_table(status: pb.JobStatus, most: int = _NODES_SHOWN) -> Table:
     for heading in ("node", "rank", "status", "pid", "restarts", "samples", "exit"):
         table.add_column(heading, no_wrap=True)
     ended = ("succeeded", "failed", "deleted")
-    ordered = sorted(status.node, key=lambda node: (node.status in ended, node.id))
+    ordered = sorted(status.node, key=lambda node: (node.status in ended, node.type != "worker", node.id))
     for node in ordered[:most]:
         state = "leaving" if node.leaving else node.status
         table.add_row(
@@ -137,4 +137,5 @@ def status_report(status: pb.JobStatus) -> RenderableType:
         lines.append(Text(status.reason, style="red"))
     lines.append(Text(progress_line(status)))
     lines += [Text(dataset_progress(view)) for view in status.dataset[:-1]]
+    lines += [Text(line) for line in evaluation_lines(status.evaluation)]
     return Group(*lines, nodes_table(status, most=len(status.node)))

@@ -124,7 +124,7 @@ class ShardLedger:
             piece = heapq.heappop(self._returned) if self._returned else self._cut()
             if piece is None:
                 break
-            task = Task(TaskId(self._next_task_id), self.spec.name, piece.shard)
+            task = Task(TaskId(self._next_task_id), self.spec.name, piece.shard, self.spec.type)
             self._next_task_id += 1
             self._leases[task.id] = _Lease(task, worker, now, piece.errors, piece.shard.start)
             holder = self._holders.setdefault(worker, _Holder({}, now, now))
@@ -229,7 +229,7 @@ class ShardLedger:
         self._returned = [_Piece(Shard(e, s, t), tuple(errors)) for e, s, t, errors in state["returned"]]
         heapq.heapify(self._returned)
         for task_id, worker, done, epoch, start, end, errors in state["leases"]:
-            task = Task(TaskId(task_id), self.spec.name, Shard(epoch, start, end))
+            task = Task(TaskId(task_id), self.spec.name, Shard(epoch, start, end), self.spec.type)
             self._leases[task.id] = _Lease(task, NodeName(worker), now, tuple(errors), done)
             self._holders.setdefault(NodeName(worker), _Holder({}, now, now)).leases[task.id] = None
         self._open_epochs = dict(state["open_epochs"])

@@ -41,7 +41,8 @@ async def main(agent_fd: int, lifeline_fd: int, ready_fd: int, folder: JobFolder
             grace_s=job.spec.termination_grace_period_seconds,
         )
     events = EventLog(events_file)
-    master = JobMaster(job, record.token, platform, events, Journal(folder.journal))
+    journal = Journal(folder.journal)
+    master = JobMaster(job, record.token, platform, events, journal, versions=folder.versions)
     env[ENV_MASTER] = address = await master.serve(record.address)
     os.write(ready_fd, json.dumps({"address": address}).encode() + b"\n")
     os.close(ready_fd)

@@ -13,10 +13,11 @@ from elastane.master.journal import Journal
 from elastane.master.node_manager import NodeManager
 from elastane.master.rendezvous_server import RendezvousServer
 from elastane.master.task_manager import Grant, TaskManager
-from elastane.model.errors import DatasetMismatch, InvalidInput, MalformedMessage, RequestRefused
+from elastane.master.training_service import TrainingService
+from elastane.model.errors import DatasetMismatch, InvalidInput, MalformedMessage, RequestRefused, StaleLease
 from elastane.model.ids import DatasetName, NodeName, TaskId
 from elastane.model.node import Node, NodeExit
-from elastane.rpc import wire
+from elastane.rpc import evaluation_wire, wire
 from elastane.rpc.protos import node_pb2 as pb
 from elastane.rpc.server import Send
 
@@ -42,6 +43,7 @@ class Attendance:
         node_manager: NodeManager,
         task_manager: TaskManager | None,
         rendezvous: RendezvousServer | None,
+        training_service: TrainingService | None,
         events: EventLog,
         *,
         heartbeat_timeout_s: float,
@@ -55,6 +57,7 @@ class Attendance:
         self._node_manager = node_manager
         self._task_manager_or_none = task_manager
         self._rendezvous_or_none = rendezvous
+        self._training_service_or_none = training_service
         self._events = events
         self._clock = journal.clock
         self._check_replicas = check_replicas
@@ -80,6 +83,12 @@ class Attendance:
         if self._rendezvous_or_none is None:
             raise RequestRefused("this job has no rendezvous server; start it with --strategy ring-allreduce")
         return self._rendezvous_or_none
+
+    @property
+    def _training_service(self) -> TrainingService:
+        if self._training_service_or_none is None:
+            raise RequestRefused("this job has no training service; start it with --training-service")
+        return self._training_service_or_none
 
     def tell(self, name: NodeName, message: pb.MasterMessage) -> None:
         """Say something to a node, if its stream is open."""
@@ -176,30 +185,44 @@ class Attendance:
                     dataset = DatasetName(message.give_back.dataset)
                     tasks = [TaskId(task) for task in message.give_back.task]
                     refused = self._task_manager.give_back(name, dataset, tasks, wire.checked_error(message.give_back))
+                    self._training_service.gave_back(name, dataset, tasks)
                 case "join_world" | "leave_world" | "world_ready" | "world_moved" | "world_broken":
                     self._handle_world(name, message)
-                case "store_set":
-                    entry = wire.checked_store_set(message.store_set)
-                    self._rendezvous.store.set(name, entry.version, entry.key, entry.value)
-                case "store_get":
-                    asked = message.store_get
-                    self._rendezvous.store.get(
-                        name, asked.version, asked.key, lambda value: outbox.put_nowait(_stored(asked, value))
-                    )
+                case "store_set" | "store_get":
+                    self._handle_store(name, message, outbox)
                 case "data_position":
                     dataset = DatasetName(message.data_position.dataset)
                     position = wire.position_from_wire(message.data_position)
                     self._task_manager.report(name, dataset, position, message.data_position.step)
+                case "define_evaluation" | "version_written" | "task_done" | "training_done":
+                    self._handle_evaluation(name, message)
                 case "hello" | "goodbye" | None:
                     raise MalformedMessage(f"{body or 'an empty message'} in the middle of a stream")
                 case _:
                     assert_never(body)
-        except (DatasetMismatch, InvalidInput, RequestRefused) as error:
+        except (DatasetMismatch, InvalidInput, RequestRefused, StaleLease) as error:
             refused = [str(error)]
         if refused:
-            reason = "; ".join(refused)
-            answer = pb.Refused(reason=reason, dataset=dataset, world=body == "join_world")
-            outbox.put_nowait(pb.MasterMessage(refused=answer))
+            told = pb.Refused(
+                reason="; ".join(refused),
+                dataset=dataset,
+                evaluation=body == "define_evaluation",
+                world=body == "join_world",
+            )
+            outbox.put_nowait(pb.MasterMessage(refused=told))
+
+    def _handle_evaluation(self, name: NodeName, message: pb.NodeMessage) -> None:
+        match message.WhichOneof("body"):
+            case "define_evaluation":
+                spec = evaluation_wire.evaluation_from_wire(message.define_evaluation)
+                self._training_service.define(name, spec, evaluator=self._node_manager.is_evaluator(name))
+            case "version_written":
+                version = evaluation_wire.checked_version(message.version_written)
+                self._training_service.version_written(name, version.step, version.error)
+            case "task_done":
+                self._training_service.task_done(name, evaluation_wire.checked_task_done(message.task_done))
+            case "training_done":
+                self._training_service.training_done(name, message.training_done.step)
 
     def _handle_world(self, name: NodeName, message: pb.NodeMessage) -> None:
         match message.WhichOneof("body"):
@@ -215,6 +238,15 @@ class Attendance:
             case "world_broken":
                 self._rendezvous.broken(name, message.world_broken.version)
 
+    def _handle_store(self, name: NodeName, message: pb.NodeMessage, outbox: Outbox) -> None:
+        store = self._rendezvous.store
+        if message.WhichOneof("body") == "store_set":
+            entry = wire.checked_store_set(message.store_set)
+            store.set(name, entry.version, entry.key, entry.value)
+        else:
+            asked = message.store_get
+            store.get(name, asked.version, asked.key, lambda value: outbox.put_nowait(_stored(asked, value)))
+
     def _arrived(self, name: NodeName, outbox: Outbox, *, resumes: bool) -> None:
         resumed = resumes and name in self.awaited
         self.awaited.discard(name)
@@ -226,7 +258,11 @@ class Attendance:
         self._heartbeats.heard(name, self._clock())
         self._events.emit("node_attended", node=name, resumed=resumed)
         welcome = pb.Welcome(
-            heartbeat_interval_s=self._heartbeats.interval_s, check_replicas=self._check_replicas, resumed=resumed
+            heartbeat_interval_s=self._heartbeats.interval_s,
+            check_replicas=self._check_replicas,
+            resumed=resumed,
+            evaluator=self._node_manager.is_evaluator(name),
+            has_evaluators=self._node_manager.evaluators_expected,
         )
         outbox.put_nowait(pb.MasterMessage(welcome=welcome))
         if resumed:

@@ -12,6 +12,7 @@ Control, the commands. Nothing here knows how a component does its work; this fi
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from elastane.master.attendance import Attendance
 from elastane.master.control import Control
@@ -22,7 +23,8 @@ from elastane.master.journal import Journal
 from elastane.master.rendezvous_server import RendezvousServer, Tell
 from elastane.master.task_manager import TaskManager
 from elastane.master.task_recovery import TaskRecovery
-from elastane.model.errors import InvalidInput, PlatformError
+from elastane.master.training_service import TrainingService
+from elastane.model.errors import PlatformError
 from elastane.model.job_spec import ElasticJob
 from elastane.platform.base import Platform
 
@@ -34,22 +36,38 @@ class Components:
     node_manager: JobManager | GuestManager
     task_manager: TaskManager | None
     rendezvous: RendezvousServer | None
+    training_service: TrainingService | None
     attendance: Attendance
     control: Control
 
+    def resume(self) -> None:
+        """A master before this one died: go on in its place."""
+        if self.rendezvous is not None:
+            self.rendezvous.resume()
+        if self.training_service is not None:
+            self.training_service.resume()
+
 
 def create_components(
-    job: ElasticJob, platform: Platform | None, events: EventLog, tell: Tell, journal: Journal
+    job: ElasticJob,
+    platform: Platform | None,
+    events: EventLog,
+    tell: Tell,
+    journal: Journal,
+    versions: Path | None,
 ) -> Components:
     """Create what the job needs, and wire it. `tell` says something to a node."""
     node_manager = create_node_manager(job, platform, events, journal)
     task_manager = create_task_manager_if_needed(job, node_manager, events, journal)
     rendezvous = create_rendezvous_if_needed(job, node_manager, events, tell, journal)
-    create_training_service_if_needed(job)
+    training_service = create_training_service_if_needed(
+        job, node_manager, task_manager, rendezvous, events, tell, journal, versions
+    )
     attendance = Attendance(
         node_manager,
         task_manager,
         rendezvous,
+        training_service,
         events,
         heartbeat_timeout_s=job.spec.heartbeat_timeout_seconds,
         check_replicas=job.spec.check_replicas,
@@ -59,9 +77,11 @@ def create_components(
         follow_for_tasks(job, task_manager, attendance, node_manager)
     if rendezvous is not None:
         follow_for_worlds(rendezvous, attendance, node_manager)
+    if training_service is not None:
+        follow_for_training(training_service, attendance, node_manager)
     follow_for_nodes(job, node_manager, attendance)
-    control = Control(job, node_manager, task_manager, rendezvous, attendance, events, journal.clock)
-    return Components(node_manager, task_manager, rendezvous, attendance, control)
+    control = Control(job, node_manager, task_manager, rendezvous, training_service, attendance, events, journal.clock)
+    return Components(node_manager, task_manager, rendezvous, training_service, attendance, control)
 
 
 def create_node_manager(
@@ -106,10 +126,28 @@ def create_rendezvous_if_needed(
     )
 
 
-def create_training_service_if_needed(job: ElasticJob) -> None:
-    """Raises InvalidInput: the rules know of a training service, and this version has none yet."""
-    if job.spec.components.training_service:
-        raise InvalidInput("spec.trainingService: this version has no training service")
+def create_training_service_if_needed(
+    job: ElasticJob,
+    node_manager: JobManager | GuestManager,
+    task_manager: TaskManager | None,
+    rendezvous: RendezvousServer | None,
+    events: EventLog,
+    tell: Tell,
+    journal: Journal,
+    versions: Path | None,
+) -> TrainingService | None:
+    if not job.spec.components.training_service or task_manager is None:
+        return None
+    return TrainingService(
+        events,
+        tell,
+        task_manager,
+        versions=versions,
+        evaluators_expected=lambda: node_manager.evaluators_expected,
+        training=lambda: () if rendezvous is None else rendezvous.world.members,
+        on_training_end=lambda: None if rendezvous is None else rendezvous.completed(),
+        journal=journal,
+    )
 
 
 def follow_for_tasks(
@@ -136,9 +174,21 @@ def follow_for_worlds(
     attendance.on_attended.append(rendezvous.lost)
     attendance.on_resumed.append(rendezvous.retell)
     attendance.on_disconnected.append(rendezvous.lost)
-    attendance.on_left.append(rendezvous.left)
+    attendance.on_left.append(
+        lambda node, goodbye: rendezvous.left(node, goodbye, trained=not node_manager.is_evaluator(node))
+    )
     node_manager.on_node_end.append(lambda node, _: rendezvous.lost(node.name))
     node_manager.on_target.append(rendezvous.set_target)
+
+
+def follow_for_training(
+    training_service: TrainingService, attendance: Attendance, node_manager: JobManager | GuestManager
+) -> None:
+    """What a node that is gone evaluated, or was to write, others do."""
+    attendance.on_attended.append(training_service.lost)
+    attendance.on_disconnected.append(training_service.lost)
+    attendance.on_left.append(lambda node, _: training_service.lost(node))
+    node_manager.on_node_end.append(lambda node, _: training_service.lost(node.name))
 
 
 def follow_for_nodes(job: ElasticJob, node_manager: JobManager | GuestManager, attendance: Attendance) -> None:

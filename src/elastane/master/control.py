@@ -12,6 +12,7 @@ from elastane.master.event_log import EventLog
 from elastane.master.node_manager import NodeManager
 from elastane.master.rendezvous_server import RendezvousServer
 from elastane.master.task_manager import TaskManager
+from elastane.master.training_service import TrainingService
 from elastane.model.errors import MalformedMessage
 from elastane.model.job_spec import ElasticJob
 from elastane.model.node import Node
@@ -29,6 +30,7 @@ class Control:
         node_manager: NodeManager,
         task_manager: TaskManager | None,
         rendezvous: RendezvousServer | None,
+        training_service: TrainingService | None,
         attendance: Attendance,
         events: EventLog,
         clock: Callable[[], float],
@@ -37,6 +39,7 @@ class Control:
         self._node_manager = node_manager
         self._task_manager = task_manager
         self._rendezvous = rendezvous
+        self._training_service = training_service
         self._attendance = attendance
         self._events = events
         self._clock = clock
@@ -96,6 +99,8 @@ class Control:
         if self._rendezvous is not None:
             status.world_version = self._rendezvous.world.version
             status.world_size = len(self._rendezvous.world)
+        if self._training_service is not None and (view := self._training_service.view()) is not None:
+            status.evaluation.CopyFrom(view)
         return status
 
     def _node_view(self, node: Node) -> pb.NodeView:

@@ -53,6 +53,11 @@ class GuestManager:
     def expects(self, name: str) -> bool:
         return _NAME.fullmatch(name) is not None and (name in self._guests or self.target < MOST_GUESTS)
 
+    def is_evaluator(self, name: NodeName) -> bool:  # noqa: ARG002  # guests only train
+        return False
+
+    evaluators_expected = False
+
     def error_of(self, outcome: Outcome) -> str:  # noqa: ARG002  # a guest's output is not seen here
         return ""
 

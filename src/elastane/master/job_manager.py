@@ -6,11 +6,11 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
 
-from elastane.core.nodes import Outcome
+from elastane.core.nodes import JobEnd, NodeGroup, Outcome
 from elastane.master.event_log import EventLog
 from elastane.master.journal import Journal
 from elastane.master.node_manager import OnNodeEnd
-from elastane.master.worker_manager import WorkerManager
+from elastane.master.worker_manager import WorkerManager, evaluator_group
 from elastane.model.errors import PlatformError
 from elastane.model.event import NodeEvent
 from elastane.model.ids import NodeName
@@ -32,6 +32,7 @@ class JobManager:
 
     def __init__(self, job: ElasticJob, platform: Platform, events: EventLog, journal: Journal) -> None:
         self.workers = WorkerManager(job.name, job.spec.worker, journal)
+        self.evaluators = evaluator_group(job.name, job.spec.evaluator, journal)
         self.on_node_end: list[OnNodeEnd] = []
         self.on_target: list[Callable[[int], None]] = []
         self.pids: dict[NodeName, int] = {}
@@ -52,10 +53,6 @@ class JobManager:
         return self.workers.group.outcome
 
     @property
-    def nodes(self) -> Sequence[Node]:
-        return self.workers.group.nodes
-
-    @property
     def target(self) -> int:
         return self.workers.group.target
 
@@ -63,14 +60,31 @@ class JobManager:
         """What the node at fault printed last, from its last traceback on."""
         if outcome.node is None:
             return ""
-        node_exit = self.workers.group.node(outcome.node).exit
+        node_exit = self.node(outcome.node).exit
         tail = node_exit.log_tail if node_exit else ""
         return tail[max(0, tail.rfind(_TRACEBACK)) :].strip()
 
     def expects(self, name: str) -> bool:
         """Whether a node of this name is to attend: it was launched, and has not ended."""
-        nodes = {node.name: node for node in self.workers.group.nodes}
+        nodes = {node.name: node for node in self.nodes}
         return name in nodes and not nodes[NodeName(name)].status.final
+
+    @property
+    def nodes(self) -> Sequence[Node]:
+        """Every node so far, the ended ones too: the workers, then the evaluators."""
+        return self.workers.group.nodes + self.evaluators.nodes
+
+    def node(self, name: str) -> Node:
+        """The node of a full or short name; raise RequestRefused if there is none."""
+        return self._group_of(name).node(name)
+
+    def is_evaluator(self, name: NodeName) -> bool:
+        return self.node(name).type is NodeType.EVALUATOR
+
+    @property
+    def evaluators_expected(self) -> bool:
+        """Whether an evaluator lives, or is to be launched."""
+        return any(not node.status.final for node in self.evaluators.nodes)
 
     async def run(self) -> Outcome:
         """Launch the workers and follow them to the job's end. Raises PlatformError if the platform is gone."""
@@ -78,20 +92,24 @@ class JobManager:
             await self._resume()
         else:
             self.scale(self._job.spec.worker.replicas)
+            if self._job.spec.evaluator is not None:
+                self._take(self.evaluators.scale_to(self._job.spec.evaluator.replicas, self._clock()))
         tasks = {asyncio.create_task(self._apply_plans()), asyncio.create_task(self._follow_platform())}
         try:
-            while not self.workers.group.ended:
+            while not (self.workers.group.ended and self._evaluators_ended()):
                 changed = asyncio.create_task(self._changed.wait())
-                due = self.workers.group.next_due()
+                groups = (self.workers.group, self.evaluators)
+                due = min((due for group in groups if (due := group.next_due()) is not None), default=None)
                 timeout = None if due is None else max(0.0, due - self._clock())
                 done, _ = await asyncio.wait({changed, *tasks}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
                 changed.cancel()
                 for task in done & tasks:
                     task.result()  # They end only by an error.
                 self._changed.clear()
-                due = self.workers.group.next_due()
-                if due is not None and due <= self._clock():
-                    self._hand_out(self.workers.group.launch_due(self._clock()))
+                for group in groups:
+                    due = group.next_due()
+                    if due is not None and due <= self._clock():
+                        self._hand_out(group.launch_due(self._clock()))
             with contextlib.suppress(TimeoutError):
                 # The last plan may be to kill a lost node: let it go out.
                 await asyncio.wait_for(self._plans.join(), LAST_PLAN_S)
@@ -113,15 +131,14 @@ class JobManager:
 
     def drain(self, name: str) -> None:
         """Let one node leave without a replacement. Raises RequestRefused."""
-        self._take(self.workers.group.drain(name))
+        self._take(self._group_of(name).drain(name))
 
     def stop(self, *, at_once: bool) -> None:
         """End the job: every node leaves."""
-        plan = self.workers.group.stop()
+        leaving = self.workers.group.stop().remove_nodes + self.evaluators.stop().remove_nodes
         if at_once:
-            leaving = tuple(node for node in self.workers.group.nodes if not node.status.final)
-            plan = ScalePlan(remove_nodes=leaving)
-        self._take(plan, at_once=at_once)
+            leaving = tuple(node for node in self.nodes if not node.status.final)
+        self._take(ScalePlan(remove_nodes=leaving), at_once=at_once)
 
     def fail(self, reason: str) -> None:
         """End the job as failed, for a reason found elsewhere."""
@@ -131,9 +148,10 @@ class JobManager:
         """End the job as failed because the platform is gone, and all nodes with it."""
         group = self.workers.group
         group.fail(reason)
-        for node in group.nodes:
+        self.evaluators.stop()
+        for node in self.nodes:
             if not node.status.final:
-                group.exited(node.name, NodeExit(ExitReason.KILLED), self._clock())
+                self._group_of(node.name).exited(node.name, NodeExit(ExitReason.KILLED), self._clock())
         assert group.outcome is not None
         return group.outcome
 
@@ -146,7 +164,7 @@ class JobManager:
         """A node is silent or stuck: give it up, wherever it is, and replace it."""
         self._events.emit("node_lost", node=name, reason=why)
         self._node_ended(name, NodeExit(ExitReason.LOST, log_tail=why))
-        self._take(ScalePlan(remove_nodes=(self.workers.group.node(name),)), at_once=True)
+        self._take(ScalePlan(remove_nodes=(self.node(name),)), at_once=True)
 
     async def _resume(self) -> None:
         """Go on in the place of a master that died: hear what became of the nodes, and say again what may be lost."""
@@ -154,10 +172,10 @@ class JobManager:
         for event in await self._platform.known():
             known.add(event.node)
             self._on_event(event)
-            if event.exit is None and self.workers.group.node(event.node).status.final:
+            if event.exit is None and self.node(event.node).status.final:
                 # It was given up, but the word to kill it did not arrive.
-                self._plans.put_nowait((ScalePlan(remove_nodes=(self.workers.group.node(event.node),)), True))
-        for node in self.workers.group.nodes:
+                self._plans.put_nowait((ScalePlan(remove_nodes=(self.node(event.node),)), True))
+        for node in self.nodes:
             if node.status is NodeStatus.PENDING and node.name not in known:
                 self._plans.put_nowait((ScalePlan(launch_nodes=(node,)), False))
             if node.is_released and not node.status.final:
@@ -180,12 +198,12 @@ class JobManager:
         elif event.status is NodeStatus.RUNNING:
             if event.pid is not None:
                 self.pids[event.node] = event.pid
-            if self.workers.group.node(event.node).status is NodeStatus.PENDING:
-                self.workers.group.running(event.node)
+            if self.node(event.node).status is NodeStatus.PENDING:
+                self._group_of(event.node).running(event.node)
                 self._events.emit("node_running", node=event.node, pid=event.pid)
 
     def _node_ended(self, name: NodeName, node_exit: NodeExit) -> None:
-        group = self.workers.group
+        group = self._group_of(name)
         node = group.node(name)
         if node.status.final:
             return  # It was given up before; this is its end at last.
@@ -204,8 +222,20 @@ class JobManager:
         )
         # The plan goes out first: a callback may end the job, and what is launched must then be known to be removed.
         self._take(plan)
+        if group is self.evaluators and group.outcome is not None and group.outcome.end is JobEnd.FAILED:
+            self._take(self.workers.group.fail(group.outcome.reason, group.outcome.node))
         for callback in self.on_node_end:
             callback(node, node_exit)
+
+    def _group_of(self, name: str) -> NodeGroup:
+        """The group of a node; of a name that no node has, the workers', which say so."""
+        is_evaluator = any(name in (node.name, node.short_name) for node in self.evaluators.nodes)
+        return self.evaluators if is_evaluator else self.workers.group
+
+    def _evaluators_ended(self) -> bool:
+        """Whether no evaluator lives. Once the workers have ended, those that do are told to leave."""
+        self._hand_out(self.evaluators.stop())
+        return not self.evaluators_expected
 
     def _take(self, plan: ScalePlan, *, at_once: bool = False) -> None:
         """Follow a change: hand out what was decided, and let `run` look at what it means for the job."""

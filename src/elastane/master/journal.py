@@ -22,6 +22,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 from pydantic import TypeAdapter
 
+from elastane.core.evaluation import Evaluations
 from elastane.core.lockstep import StepLedger
 from elastane.core.nodes import NodeGroup
 from elastane.core.presence import Presence
@@ -57,6 +58,7 @@ _TOLD: dict[type, frozenset[str]] = {
     Presence: frozenset({"arrived", "gone"}),
     ShardLedger: frozenset({"lease", "commit", "give_back", "worker_lost", "expire"}),
     StepLedger: frozenset({"report"}),
+    Evaluations: frozenset({"begin", "tick", "taken", "evaluated", "training_ended", "no_final", "exported"}),
 }
 """The methods that change a state. A call that raises has changed nothing, and is not written."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 from elastane.core.nodes import JobEnd, Outcome
 from elastane.master.components import create_components
@@ -21,16 +22,26 @@ _EXPIRY_LOOK_S = 1.0
 
 
 class JobMaster:
-    """One job's master, over a platform if it launches nodes."""
+    """One job's master, over a platform if it launches nodes.
+
+    `versions` is the folder for versions of the model, to evaluate them.
+    """
 
     def __init__(
-        self, job: ElasticJob, token: str, platform: Platform | None, events: EventLog, journal: Journal | None = None
+        self,
+        job: ElasticJob,
+        token: str,
+        platform: Platform | None,
+        events: EventLog,
+        journal: Journal | None = None,
+        *,
+        versions: Path | None = None,
     ) -> None:
         self._job = job
         self._events = events
         self._journal = journal or Journal()
         self._clock = self._journal.clock
-        self._components = create_components(job, platform, events, self._tell, self._journal)
+        self._components = create_components(job, platform, events, self._tell, self._journal, versions)
         self.node_manager = self._components.node_manager
         self.attendance = self._components.attendance
         self.control = self._components.control
@@ -57,8 +68,7 @@ class JobMaster:
         served = await self._server.start(address)
         if self._journal.resumed:
             self._events.emit("master_restarted", job=self._job.name, at_s=round(self._clock(), 3))
-            if self._components.rendezvous is not None:
-                self._components.rendezvous.resume()
+            self._components.resume()
         else:
             self._events.emit(
                 "job_started",

@@ -41,6 +41,13 @@ class NodeManager(Protocol):
     def expects(self, name: str) -> bool:
         """Whether a node of this name may attend."""
 
+    def is_evaluator(self, name: NodeName) -> bool:
+        """Whether this node evaluates, and does not train."""
+
+    @property
+    def evaluators_expected(self) -> bool:
+        """Whether an evaluator lives, or is to be launched."""
+
     def error_of(self, outcome: Outcome) -> str:
         """What the node at fault printed last."""
 

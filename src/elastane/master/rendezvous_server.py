@@ -64,9 +64,12 @@ class RendezvousServer:
     def leave(self, node: NodeName) -> None:
         self._carry_out(self._rules.leave(node, self._clock()))
 
-    def left(self, node: NodeName, goodbye: pb.Goodbye) -> None:
-        """A node said goodbye. With `over` no world is formed any more, and those who are here hear of it."""
-        if not goodbye.preempted:
+    def left(self, node: NodeName, goodbye: pb.Goodbye, *, trained: bool) -> None:
+        """A node said goodbye; `trained` unless it only evaluated.
+
+        With `over` no world is formed any more, and those who are here hear of it.
+        """
+        if trained and not goodbye.preempted:
             self.completed()
         if goodbye.over and not self._rules.closed:
             self._rules.close()

@@ -11,7 +11,7 @@ from elastane.core.rate import RateWindow
 from elastane.core.shards import Returned, ShardLedger
 from elastane.master.event_log import EventLog
 from elastane.master.journal import Journal
-from elastane.model.dataset import DatasetSpec, Task
+from elastane.model.dataset import DatasetSpec, Task, TaskType
 from elastane.model.errors import DatasetMismatch, RequestRefused, StaleLease
 from elastane.model.ids import DatasetName, NodeName, TaskId
 
@@ -66,8 +66,9 @@ class TaskManager:
 
     @property
     def all_ledgers(self) -> Sequence[ShardLedger | StepLedger]:
-        """Every data set, leased or in lockstep."""
-        return [*self.ledgers.values(), *self.step_ledgers.values()]
+        """Every data set that is trained on, leased or in lockstep."""
+        leased = [ledger for ledger in self.ledgers.values() if ledger.spec.type is TaskType.TRAINING]
+        return [*leased, *self.step_ledgers.values()]
 
     def define(self, worker: NodeName, spec: DatasetSpec) -> None:
         """Take a data set's description; raise DatasetMismatch if another worker described it differently."""
@@ -90,6 +91,22 @@ class TaskManager:
                 self._check_finished(spec.name)
         elif ledger.spec != spec:
             raise DatasetMismatch(f'data set "{spec.name}": {_difference(ledger.spec, spec)}')
+
+    def open(self, spec: DatasetSpec) -> None:
+        """Have tasks of the master's own, of another type than training; `close` ends them, finished or not."""
+        self.ledgers[spec.name] = ShardLedger(
+            spec, max_task_retries=self._max_task_retries, min_timeout_s=self._task_timeout_s
+        )
+
+    def close(self, name: DatasetName) -> None:
+        self.ledgers.pop(name, None)
+        self._waiting.pop(name, None)
+
+    def finish(self, worker: NodeName, task: Task) -> bool:
+        """A task of the master's own is done, whole; true if it was the last. Raises StaleLease."""
+        ledger = self._ledger(task.dataset)
+        ledger.commit(worker, task.id, task.shard.end, self._clock())
+        return ledger.finished
 
     def resume(
         self,
@@ -123,6 +140,8 @@ class TaskManager:
         With `again`, all of this may have been said before.
         """
         ledger = self._ledger(name)
+        if ledger.spec.type is not TaskType.TRAINING:
+            raise RequestRefused(f'data set "{name}" is not trained on: its tasks are ended by TaskDone')
         now = self._clock()
         refused = []
         for task, upto in progress:
@@ -177,14 +196,14 @@ class TaskManager:
 
     def worker_lost(self, worker: NodeName, error: str | None) -> None:
         """Return all that a worker held; `error` counts against the shard it worked on."""
-        for name, ledger in self.ledgers.items():
+        for name, ledger in list(self.ledgers.items()):
             self._waiting.get(name, {}).pop(worker, None)
             self._take_back(name, ledger.worker_lost(worker, error))
 
     def expire(self) -> tuple[NodeName, ...]:
         """Return what stuck workers held; the answer names them."""
         stuck: dict[NodeName, None] = {}
-        for name, ledger in self.ledgers.items():
+        for name, ledger in list(self.ledgers.items()):
             returned = ledger.expire(self._clock())
             stuck.update(dict.fromkeys(piece.worker for piece in returned))
             self._take_back(name, returned)

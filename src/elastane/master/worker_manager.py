@@ -1,11 +1,11 @@
-"""WorkerManager: turns what is wanted of the workers, and what became of them, into scale plans."""
+"""WorkerManager: turns what is wanted of the workers, and what became of them, into scale plans. And the evaluators."""
 
 from __future__ import annotations
 
 from elastane.core.nodes import GroupLimits, NodeGroup
 from elastane.master.journal import Journal
 from elastane.model.ids import JobName
-from elastane.model.job_spec import Critical, RoleSpec
+from elastane.model.job_spec import Critical, EvaluatorSpec, RoleSpec
 from elastane.model.node import NodeType
 from elastane.model.plan import ResourcePlan, ScalePlan
 
@@ -34,3 +34,10 @@ class WorkerManager:
         if wanted is None:
             return ScalePlan()
         return self.group.scale_to(wanted.count, now, wanted.node_resource)
+
+
+def evaluator_group(job: JobName, role: EvaluatorSpec | None, journal: Journal) -> NodeGroup:
+    """The job's evaluators, of which there may be none. It can do without them, for workers can evaluate."""
+    role = role or EvaluatorSpec()
+    limits = GroupLimits(min_count=0, restart_count=role.restart_count)
+    return journal.watch("evaluators", NodeGroup(job, NodeType.EVALUATOR, role.resource.node_resource(), limits))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,14 @@ from elastane.model.ids import DatasetName, TaskId
 MAX_INDICES = 1_000_000
 MAX_SIZE = 2**48
 MAX_EPOCHS = 10**9
+
+
+class TaskType(enum.StrEnum):
+    """What is done with a task's shard."""
+
+    TRAINING = "training"
+    EVALUATION = "evaluation"
+    EXPORT = "export"
 
 
 @dataclass(frozen=True)
@@ -30,6 +39,8 @@ class DatasetSpec:
     seed: int = 0
     lockstep: bool = False
     """Not leased in shards: workers that share each step take their parts of it by rank (`core.lockstep`)."""
+    type: TaskType = TaskType.TRAINING
+    """What its tasks are for. Only the master describes data sets of other types."""
 
     def __post_init__(self) -> None:
         if not self.name or len(self.name) > 200:
@@ -59,7 +70,7 @@ class DatasetSpec:
     def from_plain(cls, plain: dict[str, Any]) -> DatasetSpec:
         """The description whose fields these are, as `dataclasses.asdict` and JSON leave them."""
         indices = None if plain["indices"] is None else tuple(plain["indices"])
-        return cls(**{**plain, "name": DatasetName(plain["name"]), "indices": indices})
+        return cls(**{**plain, "name": DatasetName(plain["name"]), "indices": indices, "type": TaskType(plain["type"])})
 
     @property
     def endless(self) -> bool:
@@ -93,3 +104,4 @@ class Task:
     id: TaskId
     dataset: DatasetName
     shard: Shard
+    type: TaskType = TaskType.TRAINING

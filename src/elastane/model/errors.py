@@ -59,6 +59,10 @@ class StateLost(ElastaneError):
     """The training state is gone with the workers that had it."""
 
 
+class EvaluationFailed(ElastaneError):
+    """The script's own evaluation code raised an error, and nobody else can try."""
+
+
 class JournalDamaged(ElastaneError):
     """What the master before wrote down cannot be trusted."""
 

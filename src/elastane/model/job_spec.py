@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 import math
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
@@ -159,6 +159,14 @@ class RoleSpec(_Document):
         return None if self.template is None else self.template.spec.containers[0]
 
 
+class EvaluatorSpec(_Document):
+    """The nodes that evaluate and do not train. They run what the workers run."""
+
+    replicas: Annotated[int, Field(strict=True, ge=1, le=10_000)] = 1
+    restart_count: Annotated[int, Field(strict=True, ge=0, le=10_000)] = 3
+    resource: ResourceSpec = ResourceSpec()
+
+
 class ElasticJobSpec(_Document):
     distribution_strategy: DistributionStrategy = DistributionStrategy.RING_ALLREDUCE
     worker: RoleSpec
@@ -172,9 +180,12 @@ class ElasticJobSpec(_Document):
     """A node that is asked to leave is killed after so long."""
     check_replicas: Annotated[bool, Field(strict=True)] = False
     """Whether workers compare checksums of their training state whenever the world has changed."""
+    evaluator: EvaluatorSpec | None = None
+    """Without evaluators, a job that evaluates does it on its workers."""
     pod_manager: Annotated[bool, Field(strict=True)] = True
     task_manager: Annotated[bool, Field(strict=True)] = True
-    training_service: Annotated[bool, Field(strict=True)] = False
+    training_service: Annotated[bool, Field(strict=True)] | None = None
+    """Unless it is said, a job that launches nodes and has tasks has one; it is idle until a script evaluates."""
     task_fault_tolerance: Annotated[bool, Field(strict=True)] = True
 
     @property
@@ -184,7 +195,9 @@ class ElasticJobSpec(_Document):
             pod_manager=self.pod_manager,
             task_manager=self.task_manager,
             rendezvous=self.distribution_strategy is DistributionStrategy.RING_ALLREDUCE,
-            training_service=self.training_service,
+            training_service=(
+                self.launches_nodes and self.task_manager if self.training_service is None else self.training_service
+            ),
             task_fault_tolerance=self.task_fault_tolerance,
         )
 
@@ -197,6 +210,8 @@ class ElasticJobSpec(_Document):
     def _components_go_together(self) -> ElasticJobSpec:
         if wrong := self.components.contradiction():
             raise _field_error(wrong.field, wrong.reason)
+        if self.evaluator is not None and not self.components.training_service:
+            raise _field_error("evaluator", "without the training service there is nothing to evaluate")
         if not self.pod_manager and not self.worker.guests:
             raise _field_error("worker", "without the pod manager nobody launches workers; say guests: true")
         return self
@@ -268,5 +283,7 @@ def _keys_at(loc: list[int | str]) -> list[str]:
     """The keys that the document knows at `loc`; every place that forbids others is reached by plain field names."""
     model: Any = ElasticJob
     for part in loc:
-        model = next(field.annotation for field in model.model_fields.values() if field.alias == part)
+        found = next(field.annotation for field in model.model_fields.values() if field.alias == part)
+        # Of an optional field, the model.
+        model = next((kind for kind in get_args(found) if kind is not type(None)), found)
     return [field.alias or name for name, field in model.model_fields.items()]

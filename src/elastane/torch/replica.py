@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -73,6 +73,8 @@ class Replica:
         self.positions: dict[DatasetName, Position] = {}
         self.over: list[DatasetName] = []
         """Data sets whose loops have been left for another, finished or not."""
+        self.before_change: list[Callable[[], None]] = []
+        """Called before anything changes, by whoever is about to change it."""
         self._in: DatasetName | None = None
         self._changes = 0
         self._gate = threading.Lock()
@@ -90,6 +92,8 @@ class Replica:
     @contextmanager
     def changing(self) -> Iterator[None]:
         """Whatever is read meanwhile by another thread may be torn."""
+        for prepare in self.before_change:
+            prepare()
         with self._gate:
             self._changes += 1
             try:
@@ -168,6 +172,14 @@ class Replica:
             self.scaler.load_state_dict(from_plain(small["scaler"]))
             self.scaler.scale(torch.zeros(1, device=self.device))  # It makes its tensors when it is first used.
         self.load_options(small["options"])
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict(), "small": self.small()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.load_small(state["small"])
 
     def unit_count(self) -> int:
         return len(self.parameters) + 1

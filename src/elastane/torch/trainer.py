@@ -8,7 +8,7 @@ of a round, the gradients are still there: the next world compares who finished 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -23,6 +23,7 @@ from elastane.torch.control import Control
 from elastane.torch.groups import Group, WorldBroken
 from elastane.torch.handover import bring_level
 from elastane.torch.replica import Replica
+from elastane.torch.snapshot import Snapshots
 from elastane.torch.virtual_ranks import VirtualRanks
 from elastane.torch.worlds import Moved, Worlds
 from elastane.worker.link import Link
@@ -54,6 +55,7 @@ class Trainer:
             raise InvalidInput("deterministic: needs a global_batch_size, whose parts are the virtual ranks")
         self._link = link
         self._replica = Replica(model, optimizer, scheduler, grad_scaler, clip_grad_norm)
+        self.snapshots = Snapshots(self._replica)
         self._buckets = GradientBuckets(self._replica.trained)
         self._worlds = Worlds(link, self._replica, self._buckets, backend or "nccl")
         self._global_batch_size = global_batch_size
@@ -72,6 +74,8 @@ class Trainer:
         self._in_hand = 0
         self._begun: tuple[Control, Work | None] | None = None
         self._broken: WorldBroken | None = None
+        self.after_round: list[Callable[[], None]] = []
+        """Called by the training thread between two rounds."""
 
     @property
     def steps(self) -> int:
@@ -114,29 +118,25 @@ class Trainer:
 
     def sync(self) -> None:
         """Enter the world: from here on the model is the job's. `job.batches` does it before its first batch."""
-        if self._worlds.current is None and not self._worlds.left:
-            moved = self._worlds.wait()
-            if moved is not None:
-                self._settle_or_recover(moved)
+        if self._worlds.current is None and not self._worlds.left and (moved := self._worlds.wait()) is not None:
+            self._settle_or_recover(moved)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that training goes on from, to be saved."""
-        replica = self._replica
-        return {
-            "model": replica.model.state_dict(),
-            "optimizer": replica.optimizer.state_dict(),
-            "small": replica.small(),
-        }
+        return self._replica.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from what `state_dict` gave. To be called before the first step; one worker's word is enough."""
         if self._worlds.current is not None:
             raise InvalidInput("load_state_dict: this worker trains already; call it right after job.trainer()")
-        self._replica.model.load_state_dict(state["model"])
-        self._replica.optimizer.load_state_dict(state["optimizer"])
-        self._replica.load_small(state["small"])
+        self._replica.load_state_dict(state)
 
     # --- for the data streams and the job ---
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this worker has rank 0."""
+        return self._worlds.current is None or self._worlds.current.place.rank == 0
 
     @property
     def left(self) -> bool:
@@ -148,8 +148,7 @@ class Trainer:
         if self._is_over(feed):
             return False
         if self._worlds.current is None and not self.left:
-            moved = self._worlds.wait(lambda: self._is_over(feed))
-            if moved is None:
+            if (moved := self._worlds.wait(lambda: self._is_over(feed))) is None:
                 return False
             self._settle_or_recover(moved)
         if self._feed is not feed and self._round is not None and self._round.held:
@@ -207,6 +206,7 @@ class Trainer:
     def join_threads(self) -> None:
         """After the link is closed too: let nothing run on when Python ends."""
         self._worlds.join_threads()
+        self.snapshots.close()
 
     # --- a round ---
 
@@ -310,6 +310,8 @@ class Trainer:
                     return True
                 continue
             self._advance(group, summed)
+            for callback in self.after_round:
+                callback()
             return summed.samples > 0
         return False
 
@@ -424,11 +426,9 @@ class Trainer:
         """The world broke: go on in the next. True if this worker's round was finished by others, or is void."""
         self._worlds.broken()
         before = self._replica.rounds
-        moved = self._worlds.wait()
-        if moved is None:
+        if (moved := self._worlds.wait()) is None:
             return True
-        entered_anew = self._settle_or_recover(moved)
-        return entered_anew or self._replica.rounds != before
+        return self._settle_or_recover(moved) or self._replica.rounds != before
 
     def _settle_or_recover(self, moved: Moved) -> bool:
         """Be a member of the world that this worker has moved to, or of the one after it if it breaks at once.

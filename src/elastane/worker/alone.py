@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from elastane.core.lockstep import Position
 from elastane.core.shards import ShardLedger
 from elastane.model.dataset import DatasetSpec
 from elastane.model.errors import DatasetMismatch
+from elastane.model.evaluation import EvaluationSpec, Work
 from elastane.model.ids import DatasetName, NodeName, TaskId
 from elastane.model.world import Place
-from elastane.worker.link import TaskSink, WorldFollower
+from elastane.worker.alone_evaluation import AloneEvaluations
+from elastane.worker.link import EvaluationFollower, TaskSink, WorldFollower
 
 _MYSELF = NodeName("alone-worker-0")
 
@@ -24,6 +26,7 @@ class AloneLink:
         self._ledgers: dict[DatasetName, ShardLedger] = {}
         self._sinks: dict[DatasetName, TaskSink] = {}
         self._follower: WorldFollower | None = None
+        self._evaluations: AloneEvaluations | None = None
 
     @property
     def host(self) -> str:
@@ -56,6 +59,29 @@ class AloneLink:
     def store_get(self, version: int, key: str, timeout_s: float) -> bytes:
         raise AssertionError("a world of one needs no store")
 
+    @property
+    def is_evaluator(self) -> bool:
+        return False
+
+    @property
+    def has_evaluators(self) -> bool:
+        return False
+
+    def join_evaluation(self, spec: EvaluationSpec, follower: EvaluationFollower) -> None:
+        self._evaluations = AloneEvaluations(spec, follower)
+
+    def version_written(self, step: int, error: str) -> None:
+        if self._evaluations is not None:
+            self._evaluations.version_written(step, error)
+
+    def task_done(self, work: Work, state: str, metrics: Mapping[str, float]) -> None:
+        if self._evaluations is not None:
+            self._evaluations.task_done(work, state, metrics)
+
+    def training_done(self, step: int) -> None:
+        if self._evaluations is not None:
+            self._evaluations.training_done(step)
+
     def report(self, dataset: DatasetName, position: Position, step: int) -> None:
         """There is nobody who wants to know."""
 
@@ -85,6 +111,9 @@ class AloneLink:
             self._sinks[dataset].finished()
 
     def give_back(self, dataset: DatasetName, tasks: Sequence[TaskId], error: str | None) -> None:
+        if self._evaluations is not None and dataset not in self._ledgers:
+            self._evaluations.failed(error)
+            return
         for task in tasks:
             self._ledgers[dataset].give_back(_MYSELF, task, error, time.monotonic())
 
@@ -98,3 +127,5 @@ class AloneLink:
 
     def close(self, *, preempted: bool, over: bool = False) -> None:
         self._sinks.clear()
+        if self._evaluations is not None:
+            self._evaluations.close()

@@ -15,7 +15,7 @@ import random
 import socket
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import grpc
@@ -24,13 +24,14 @@ from elastane.core.backoff import delays
 from elastane.core.lockstep import Position
 from elastane.model.dataset import DatasetSpec
 from elastane.model.errors import DatasetMismatch, MasterUnreachable, RequestRefused
+from elastane.model.evaluation import EvaluationSpec, Work
 from elastane.model.ids import DatasetName, NodeName, TaskId
 from elastane.model.world import Place
-from elastane.rpc import wire
+from elastane.rpc import evaluation_wire, wire
 from elastane.rpc.channel import MasterChannel
 from elastane.rpc.messages import parse
 from elastane.rpc.protos import node_pb2 as pb
-from elastane.worker.link import TaskSink, WorldFollower
+from elastane.worker.link import EvaluationFollower, TaskSink, WorldFollower
 from elastane.worker.said_before import SaidBefore
 
 LISTEN_EVERY_S = 0.02
@@ -44,6 +45,9 @@ _FINAL = frozenset(
     {grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.INVALID_ARGUMENT}
 )
 """Answers that a new stream would get again."""
+
+_SAID_ANEW = frozenset({"define_dataset", "define_evaluation", "task_done", "training_done"})
+"""Messages that are said again, or mean nothing, to a master that came after another."""
 
 _SERVICE = pb.DESCRIPTOR.services_by_name["Nodes"]
 _log = logging.getLogger("elastane.worker")
@@ -82,7 +86,9 @@ class Attendant:
         self._follower: WorldFollower | None = None
         self._join = pb.NodeMessage(join_world=pb.JoinWorld())
         self._wanted: dict[tuple[int, str], concurrent.futures.Future[bytes]] = {}
+        self._evaluation: tuple[EvaluationSpec, EvaluationFollower] | None = None
         self._check_replicas = False
+        self._is_evaluator = self._has_evaluators = False
         self._said_before = SaidBefore()
         self._welcomed: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._farewell: concurrent.futures.Future[None] = concurrent.futures.Future()
@@ -145,6 +151,35 @@ class Attendant:
         if not self._on_loop(on_loop):
             raise self._ended()
         return answer.result(timeout_s)
+
+    @property
+    def is_evaluator(self) -> bool:
+        return self._is_evaluator
+
+    @property
+    def has_evaluators(self) -> bool:
+        return self._has_evaluators
+
+    def join_evaluation(self, spec: EvaluationSpec, follower: EvaluationFollower) -> None:
+        def on_loop() -> None:
+            self._evaluation = (spec, follower)
+            if self._failure is not None:
+                follower.failed(self._failure)
+            self._tell(pb.NodeMessage(define_evaluation=evaluation_wire.evaluation_to_wire(spec)))
+
+        if not self._on_loop(on_loop):
+            raise self._ended()
+
+    def version_written(self, step: int, error: str) -> None:
+        written = pb.VersionWritten(step=step, error=error[: wire.MOST_TEXT])
+        self._say_now(pb.NodeMessage(version_written=written))
+
+    def task_done(self, work: Work, state: str, metrics: Mapping[str, float]) -> None:
+        done = pb.TaskDone(dataset=work.dataset, task=work.task, state=state, metrics=metrics)
+        self._say_now(pb.NodeMessage(task_done=done))
+
+    def training_done(self, step: int) -> None:
+        self._say_now(pb.NodeMessage(training_done=pb.TrainingDone(step=step)))
 
     def define(self, spec: DatasetSpec, sink: TaskSink) -> None:
         answer: concurrent.futures.Future[None] = concurrent.futures.Future()
@@ -278,6 +313,8 @@ class Attendant:
             return
         self._pauses = _pauses()
         self._check_replicas = welcome.welcome.check_replicas
+        self._is_evaluator = welcome.welcome.evaluator
+        self._has_evaluators = welcome.welcome.has_evaluators
         if welcome.welcome.resumed:
             self._resume()
         elif resumes:
@@ -308,8 +345,9 @@ class Attendant:
             self._outbox.put_nowait(message)
         while not unsaid.empty():
             message = unsaid.get_nowait()
-            if message.WhichOneof("body") != "define_dataset":
+            if message.WhichOneof("body") not in _SAID_ANEW:
                 self._outbox.put_nowait(message)
+        self._rejoin_evaluation()
 
     def _start_over(self) -> None:
         """On a new stream: nothing that was said or leased on the old one stands."""
@@ -317,15 +355,23 @@ class Attendant:
         self._said.clear()
         self._said_before = SaidBefore()
         pending = [(spec, sink) for spec, sink, _ in self._defining.values()]
-        for spec, _ in [*self._datasets.values(), *pending]:
-            self._outbox.put_nowait(pb.NodeMessage(define_dataset=wire.define_dataset_to_wire(spec)))
+        for dataset, _ in [*self._datasets.values(), *pending]:
+            self._outbox.put_nowait(pb.NodeMessage(define_dataset=wire.define_dataset_to_wire(dataset)))
         for _, sink in self._datasets.values():
             sink.voided()
         if self._follower is not None:
             self._follower.rejoin()
             self._tell(self._join)
+        self._rejoin_evaluation()
         if self._goodbye is not None:
             self._outbox.put_nowait(self._goodbye)
+
+    def _rejoin_evaluation(self) -> None:
+        """Whichever master this is, tasks of evaluation are leased anew."""
+        if self._evaluation is not None:
+            spec, evaluates = self._evaluation
+            self._tell(pb.NodeMessage(define_evaluation=evaluation_wire.evaluation_to_wire(spec)))
+            evaluates.rejoin()
 
     async def _write(self, stream: Any) -> None:
         while True:
@@ -356,11 +402,16 @@ class Attendant:
                 name = DatasetName(message.refused.dataset)
                 if message.refused.world and self._follower is not None:
                     self._follower.failed(RequestRefused(message.refused.reason))
+                elif message.refused.evaluation and self._evaluation is not None:
+                    self._evaluation[1].failed(RequestRefused(message.refused.reason))
                 elif not self._defined(name, DatasetMismatch(message.refused.reason)):
                     _log.warning("the master refused: %s", message.refused.reason)
             case "next_world" | "go_to_world" | "world_settled":
                 if self._follower is not None:
                     _pass_to(self._follower, message)
+            case "take_version" | "run_task" | "stop_training" | "evaluation_over":
+                if self._evaluation is not None:
+                    _pass_to_evaluation(self._evaluation[1], message)
             case "store_value":
                 stored = message.store_value
                 if answer := self._wanted.pop((stored.version, stored.key), None):
@@ -390,6 +441,20 @@ class Attendant:
             sink.failed(error)
         if self._follower is not None:
             self._follower.failed(error)
+        if self._evaluation is not None:
+            self._evaluation[1].failed(error)
+
+
+def _pass_to_evaluation(follower: EvaluationFollower, message: pb.MasterMessage) -> None:
+    match message.WhichOneof("body"):
+        case "take_version":
+            follower.take_version(message.take_version.multiple_of, message.take_version.folder)
+        case "run_task":
+            follower.run(evaluation_wire.work_from_wire(message.run_task))
+        case "stop_training":
+            follower.stop_training()
+        case "evaluation_over":
+            follower.over()
 
 
 def _pass_to(follower: WorldFollower, message: pb.MasterMessage) -> None:

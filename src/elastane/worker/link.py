@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from elastane.core.lockstep import Position
 from elastane.model.dataset import DatasetSpec, Task
+from elastane.model.evaluation import EvaluationSpec, Work
 from elastane.model.ids import DatasetName, TaskId
 from elastane.model.world import Place
 
@@ -84,7 +85,53 @@ class WorldLink(Protocol):
         """Wait for a value of a world's store. Raises TimeoutError."""
 
 
-class Link(WorldLink, Protocol):
+class EvaluationFollower(Protocol):
+    """Takes what is to be evaluated, on this node's behalf; called from the link's thread, and never waits."""
+
+    def take_version(self, multiple_of: int, folder: str) -> None:
+        """Rank 0 is to write the weights at the next multiple of so many steps into the folder; 0: none are wanted."""
+
+    def run(self, work: Work) -> None:
+        """Do this, and say so by `task_done` or `give_back`."""
+
+    def stop_training(self) -> None:
+        """The model gets no better: leave the world, as at the end of the data."""
+
+    def over(self) -> None:
+        """Nothing is left to evaluate."""
+
+    def rejoin(self) -> None:
+        """This node is one who can evaluate (again): what it was to do before is void."""
+
+    def failed(self, error: Exception) -> None:
+        """No more will be heard of evaluation."""
+
+
+class EvaluationLink(Protocol):
+    """What a node that evaluates says to the master, from any thread."""
+
+    @property
+    def is_evaluator(self) -> bool:
+        """Whether this node is to evaluate, and not to train."""
+
+    @property
+    def has_evaluators(self) -> bool:
+        """Whether the job had evaluators when this node joined it."""
+
+    def join_evaluation(self, spec: EvaluationSpec, follower: EvaluationFollower) -> None:
+        """Describe the job's evaluation, and be one who can evaluate."""
+
+    def version_written(self, step: int, error: str) -> None:
+        """Say that the weights after so many steps are in their folder, or why they are not."""
+
+    def task_done(self, work: Work, state: str, metrics: Mapping[str, float]) -> None:
+        """Say that a task is done, and what it came to."""
+
+    def training_done(self, step: int) -> None:
+        """Say that this node trains no more; it stays until evaluation is over."""
+
+
+class Link(WorldLink, EvaluationLink, Protocol):
     """Leases tasks, and follows worlds. `define`, `store_get` and `close` wait; the rest is said soon, in order."""
 
     def define(self, spec: DatasetSpec, sink: TaskSink) -> None:

@@ -67,7 +67,7 @@ class SaidBefore:
                 self._of(message.lease_request.dataset).asked(message)
             case "commit":
                 self._of(message.commit.dataset).committed(message.commit)
-            case "give_back":
+            case "give_back" if message.give_back.dataset in self._leases:
                 self._of(message.give_back.dataset).given_back(message.give_back)
             case "data_position":
                 self._positions[message.data_position.dataset] = message

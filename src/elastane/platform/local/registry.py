@@ -6,6 +6,7 @@ JOBS/NAME/end.json   how it ended, and its last status
 JOBS/NAME/token      the token alone, for guests of a master that was started for them, mode 0600
 JOBS/NAME/lock       held by the launcher as long as it lives
 JOBS/NAME/logs/      one file a node, and the master's
+JOBS/NAME/versions/  weights that are being evaluated, and the best
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ class JobFolder:
         self.path = path
         self.name = path.name
         self.logs = path / "logs"
+        self.versions = path / "versions"
         self.journal = path / "journal"
 
     @classmethod

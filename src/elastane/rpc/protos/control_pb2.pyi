@@ -53,7 +53,7 @@ class EventRecord(_message.Message):
     def __init__(self, json: _Optional[str] = ...) -> None: ...
 
 class JobStatus(_message.Message):
-    __slots__ = ("job", "state", "reason", "elapsed_s", "workers_wanted", "node", "dataset", "samples_per_s", "world_version", "world_size", "steps")
+    __slots__ = ("job", "state", "reason", "elapsed_s", "workers_wanted", "node", "dataset", "samples_per_s", "world_version", "world_size", "steps", "evaluation")
     JOB_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
@@ -65,6 +65,7 @@ class JobStatus(_message.Message):
     WORLD_VERSION_FIELD_NUMBER: _ClassVar[int]
     WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
     STEPS_FIELD_NUMBER: _ClassVar[int]
+    EVALUATION_FIELD_NUMBER: _ClassVar[int]
     job: str
     state: str
     reason: str
@@ -76,7 +77,39 @@ class JobStatus(_message.Message):
     world_version: int
     world_size: int
     steps: int
-    def __init__(self, job: _Optional[str] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., elapsed_s: _Optional[float] = ..., workers_wanted: _Optional[int] = ..., node: _Optional[_Iterable[_Union[NodeView, _Mapping]]] = ..., dataset: _Optional[_Iterable[_Union[DatasetView, _Mapping]]] = ..., samples_per_s: _Optional[float] = ..., world_version: _Optional[int] = ..., world_size: _Optional[int] = ..., steps: _Optional[int] = ...) -> None: ...
+    evaluation: EvaluationView
+    def __init__(self, job: _Optional[str] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., elapsed_s: _Optional[float] = ..., workers_wanted: _Optional[int] = ..., node: _Optional[_Iterable[_Union[NodeView, _Mapping]]] = ..., dataset: _Optional[_Iterable[_Union[DatasetView, _Mapping]]] = ..., samples_per_s: _Optional[float] = ..., world_version: _Optional[int] = ..., world_size: _Optional[int] = ..., steps: _Optional[int] = ..., evaluation: _Optional[_Union[EvaluationView, _Mapping]] = ...) -> None: ...
+
+class EvaluationView(_message.Message):
+    __slots__ = ("running", "committed", "size", "last", "best", "goal")
+    RUNNING_FIELD_NUMBER: _ClassVar[int]
+    COMMITTED_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
+    BEST_FIELD_NUMBER: _ClassVar[int]
+    GOAL_FIELD_NUMBER: _ClassVar[int]
+    running: int
+    committed: int
+    size: int
+    last: VersionResult
+    best: VersionResult
+    goal: str
+    def __init__(self, running: _Optional[int] = ..., committed: _Optional[int] = ..., size: _Optional[int] = ..., last: _Optional[_Union[VersionResult, _Mapping]] = ..., best: _Optional[_Union[VersionResult, _Mapping]] = ..., goal: _Optional[str] = ...) -> None: ...
+
+class VersionResult(_message.Message):
+    __slots__ = ("step", "metrics")
+    class MetricsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    METRICS_FIELD_NUMBER: _ClassVar[int]
+    step: int
+    metrics: _containers.ScalarMap[str, float]
+    def __init__(self, step: _Optional[int] = ..., metrics: _Optional[_Mapping[str, float]] = ...) -> None: ...
 
 class NodeView(_message.Message):
     __slots__ = ("name", "type", "id", "slot", "status", "pid", "restarts", "attending", "leaving", "exit_reason", "committed_samples", "rank")

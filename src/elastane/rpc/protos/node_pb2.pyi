@@ -8,7 +8,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class NodeMessage(_message.Message):
-    __slots__ = ("hello", "heartbeat", "define_dataset", "lease_request", "commit", "give_back", "goodbye", "join_world", "leave_world", "world_ready", "world_moved", "world_broken", "store_set", "store_get", "data_position", "resume_leases")
+    __slots__ = ("hello", "heartbeat", "define_dataset", "lease_request", "commit", "give_back", "goodbye", "join_world", "leave_world", "world_ready", "world_moved", "world_broken", "store_set", "store_get", "data_position", "resume_leases", "define_evaluation", "version_written", "task_done", "training_done")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     DEFINE_DATASET_FIELD_NUMBER: _ClassVar[int]
@@ -25,6 +25,10 @@ class NodeMessage(_message.Message):
     STORE_GET_FIELD_NUMBER: _ClassVar[int]
     DATA_POSITION_FIELD_NUMBER: _ClassVar[int]
     RESUME_LEASES_FIELD_NUMBER: _ClassVar[int]
+    DEFINE_EVALUATION_FIELD_NUMBER: _ClassVar[int]
+    VERSION_WRITTEN_FIELD_NUMBER: _ClassVar[int]
+    TASK_DONE_FIELD_NUMBER: _ClassVar[int]
+    TRAINING_DONE_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     heartbeat: Heartbeat
     define_dataset: DefineDataset
@@ -41,7 +45,11 @@ class NodeMessage(_message.Message):
     store_get: StoreGet
     data_position: DataPosition
     resume_leases: ResumeLeases
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., define_dataset: _Optional[_Union[DefineDataset, _Mapping]] = ..., lease_request: _Optional[_Union[LeaseRequest, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., give_back: _Optional[_Union[GiveBack, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., join_world: _Optional[_Union[JoinWorld, _Mapping]] = ..., leave_world: _Optional[_Union[LeaveWorld, _Mapping]] = ..., world_ready: _Optional[_Union[WorldReady, _Mapping]] = ..., world_moved: _Optional[_Union[WorldMoved, _Mapping]] = ..., world_broken: _Optional[_Union[WorldBroken, _Mapping]] = ..., store_set: _Optional[_Union[StoreSet, _Mapping]] = ..., store_get: _Optional[_Union[StoreGet, _Mapping]] = ..., data_position: _Optional[_Union[DataPosition, _Mapping]] = ..., resume_leases: _Optional[_Union[ResumeLeases, _Mapping]] = ...) -> None: ...
+    define_evaluation: DefineEvaluation
+    version_written: VersionWritten
+    task_done: TaskDone
+    training_done: TrainingDone
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., define_dataset: _Optional[_Union[DefineDataset, _Mapping]] = ..., lease_request: _Optional[_Union[LeaseRequest, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., give_back: _Optional[_Union[GiveBack, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., join_world: _Optional[_Union[JoinWorld, _Mapping]] = ..., leave_world: _Optional[_Union[LeaveWorld, _Mapping]] = ..., world_ready: _Optional[_Union[WorldReady, _Mapping]] = ..., world_moved: _Optional[_Union[WorldMoved, _Mapping]] = ..., world_broken: _Optional[_Union[WorldBroken, _Mapping]] = ..., store_set: _Optional[_Union[StoreSet, _Mapping]] = ..., store_get: _Optional[_Union[StoreGet, _Mapping]] = ..., data_position: _Optional[_Union[DataPosition, _Mapping]] = ..., resume_leases: _Optional[_Union[ResumeLeases, _Mapping]] = ..., define_evaluation: _Optional[_Union[DefineEvaluation, _Mapping]] = ..., version_written: _Optional[_Union[VersionWritten, _Mapping]] = ..., task_done: _Optional[_Union[TaskDone, _Mapping]] = ..., training_done: _Optional[_Union[TrainingDone, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("protocol", "node", "resumes")
@@ -213,8 +221,63 @@ class Span(_message.Message):
     end: int
     def __init__(self, start: _Optional[int] = ..., end: _Optional[int] = ...) -> None: ...
 
+class DefineEvaluation(_message.Message):
+    __slots__ = ("size", "shard_size", "metric", "every_steps", "every_s", "at_end", "best", "early_stop", "export_folder")
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    SHARD_SIZE_FIELD_NUMBER: _ClassVar[int]
+    METRIC_FIELD_NUMBER: _ClassVar[int]
+    EVERY_STEPS_FIELD_NUMBER: _ClassVar[int]
+    EVERY_S_FIELD_NUMBER: _ClassVar[int]
+    AT_END_FIELD_NUMBER: _ClassVar[int]
+    BEST_FIELD_NUMBER: _ClassVar[int]
+    EARLY_STOP_FIELD_NUMBER: _ClassVar[int]
+    EXPORT_FOLDER_FIELD_NUMBER: _ClassVar[int]
+    size: int
+    shard_size: int
+    metric: _containers.RepeatedScalarFieldContainer[str]
+    every_steps: int
+    every_s: float
+    at_end: bool
+    best: str
+    early_stop: int
+    export_folder: str
+    def __init__(self, size: _Optional[int] = ..., shard_size: _Optional[int] = ..., metric: _Optional[_Iterable[str]] = ..., every_steps: _Optional[int] = ..., every_s: _Optional[float] = ..., at_end: _Optional[bool] = ..., best: _Optional[str] = ..., early_stop: _Optional[int] = ..., export_folder: _Optional[str] = ...) -> None: ...
+
+class VersionWritten(_message.Message):
+    __slots__ = ("step", "error")
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    step: int
+    error: str
+    def __init__(self, step: _Optional[int] = ..., error: _Optional[str] = ...) -> None: ...
+
+class TaskDone(_message.Message):
+    __slots__ = ("dataset", "task", "state", "metrics")
+    class MetricsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    DATASET_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    METRICS_FIELD_NUMBER: _ClassVar[int]
+    dataset: str
+    task: int
+    state: str
+    metrics: _containers.ScalarMap[str, float]
+    def __init__(self, dataset: _Optional[str] = ..., task: _Optional[int] = ..., state: _Optional[str] = ..., metrics: _Optional[_Mapping[str, float]] = ...) -> None: ...
+
+class TrainingDone(_message.Message):
+    __slots__ = ("step",)
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    step: int
+    def __init__(self, step: _Optional[int] = ...) -> None: ...
+
 class MasterMessage(_message.Message):
-    __slots__ = ("welcome", "dataset_defined", "leases", "refused", "farewell", "next_world", "go_to_world", "world_settled", "store_value")
+    __slots__ = ("welcome", "dataset_defined", "leases", "refused", "farewell", "next_world", "go_to_world", "world_settled", "store_value", "take_version", "run_task", "stop_training", "evaluation_over")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     DATASET_DEFINED_FIELD_NUMBER: _ClassVar[int]
     LEASES_FIELD_NUMBER: _ClassVar[int]
@@ -224,6 +287,10 @@ class MasterMessage(_message.Message):
     GO_TO_WORLD_FIELD_NUMBER: _ClassVar[int]
     WORLD_SETTLED_FIELD_NUMBER: _ClassVar[int]
     STORE_VALUE_FIELD_NUMBER: _ClassVar[int]
+    TAKE_VERSION_FIELD_NUMBER: _ClassVar[int]
+    RUN_TASK_FIELD_NUMBER: _ClassVar[int]
+    STOP_TRAINING_FIELD_NUMBER: _ClassVar[int]
+    EVALUATION_OVER_FIELD_NUMBER: _ClassVar[int]
     welcome: Welcome
     dataset_defined: DatasetDefined
     leases: Leases
@@ -233,7 +300,11 @@ class MasterMessage(_message.Message):
     go_to_world: GoToWorld
     world_settled: WorldSettled
     store_value: StoreValue
-    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., dataset_defined: _Optional[_Union[DatasetDefined, _Mapping]] = ..., leases: _Optional[_Union[Leases, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., farewell: _Optional[_Union[Farewell, _Mapping]] = ..., next_world: _Optional[_Union[NextWorld, _Mapping]] = ..., go_to_world: _Optional[_Union[GoToWorld, _Mapping]] = ..., world_settled: _Optional[_Union[WorldSettled, _Mapping]] = ..., store_value: _Optional[_Union[StoreValue, _Mapping]] = ...) -> None: ...
+    take_version: TakeVersion
+    run_task: RunTask
+    stop_training: StopTraining
+    evaluation_over: EvaluationOver
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., dataset_defined: _Optional[_Union[DatasetDefined, _Mapping]] = ..., leases: _Optional[_Union[Leases, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., farewell: _Optional[_Union[Farewell, _Mapping]] = ..., next_world: _Optional[_Union[NextWorld, _Mapping]] = ..., go_to_world: _Optional[_Union[GoToWorld, _Mapping]] = ..., world_settled: _Optional[_Union[WorldSettled, _Mapping]] = ..., store_value: _Optional[_Union[StoreValue, _Mapping]] = ..., take_version: _Optional[_Union[TakeVersion, _Mapping]] = ..., run_task: _Optional[_Union[RunTask, _Mapping]] = ..., stop_training: _Optional[_Union[StopTraining, _Mapping]] = ..., evaluation_over: _Optional[_Union[EvaluationOver, _Mapping]] = ...) -> None: ...
 
 class NextWorld(_message.Message):
     __slots__ = ("version", "size", "rank", "recover", "over")
@@ -272,14 +343,18 @@ class StoreValue(_message.Message):
     def __init__(self, version: _Optional[int] = ..., key: _Optional[str] = ..., value: _Optional[bytes] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("heartbeat_interval_s", "check_replicas", "resumed")
+    __slots__ = ("heartbeat_interval_s", "check_replicas", "resumed", "evaluator", "has_evaluators")
     HEARTBEAT_INTERVAL_S_FIELD_NUMBER: _ClassVar[int]
     CHECK_REPLICAS_FIELD_NUMBER: _ClassVar[int]
     RESUMED_FIELD_NUMBER: _ClassVar[int]
+    EVALUATOR_FIELD_NUMBER: _ClassVar[int]
+    HAS_EVALUATORS_FIELD_NUMBER: _ClassVar[int]
     heartbeat_interval_s: float
     check_replicas: bool
     resumed: bool
-    def __init__(self, heartbeat_interval_s: _Optional[float] = ..., check_replicas: _Optional[bool] = ..., resumed: _Optional[bool] = ...) -> None: ...
+    evaluator: bool
+    has_evaluators: bool
+    def __init__(self, heartbeat_interval_s: _Optional[float] = ..., check_replicas: _Optional[bool] = ..., resumed: _Optional[bool] = ..., evaluator: _Optional[bool] = ..., has_evaluators: _Optional[bool] = ...) -> None: ...
 
 class DatasetDefined(_message.Message):
     __slots__ = ("name",)
@@ -320,15 +395,73 @@ class Lease(_message.Message):
     def __init__(self, task: _Optional[int] = ..., epoch: _Optional[int] = ..., start: _Optional[int] = ..., end: _Optional[int] = ...) -> None: ...
 
 class Refused(_message.Message):
-    __slots__ = ("reason", "dataset", "world")
+    __slots__ = ("reason", "dataset", "evaluation", "world")
     REASON_FIELD_NUMBER: _ClassVar[int]
     DATASET_FIELD_NUMBER: _ClassVar[int]
+    EVALUATION_FIELD_NUMBER: _ClassVar[int]
     WORLD_FIELD_NUMBER: _ClassVar[int]
     reason: str
     dataset: str
+    evaluation: bool
     world: bool
-    def __init__(self, reason: _Optional[str] = ..., dataset: _Optional[str] = ..., world: _Optional[bool] = ...) -> None: ...
+    def __init__(self, reason: _Optional[str] = ..., dataset: _Optional[str] = ..., evaluation: _Optional[bool] = ..., world: _Optional[bool] = ...) -> None: ...
 
 class Farewell(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class TakeVersion(_message.Message):
+    __slots__ = ("multiple_of", "folder")
+    MULTIPLE_OF_FIELD_NUMBER: _ClassVar[int]
+    FOLDER_FIELD_NUMBER: _ClassVar[int]
+    multiple_of: int
+    folder: str
+    def __init__(self, multiple_of: _Optional[int] = ..., folder: _Optional[str] = ...) -> None: ...
+
+class RunTask(_message.Message):
+    __slots__ = ("dataset", "task", "evaluate", "merge", "export")
+    DATASET_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    EVALUATE_FIELD_NUMBER: _ClassVar[int]
+    MERGE_FIELD_NUMBER: _ClassVar[int]
+    EXPORT_FIELD_NUMBER: _ClassVar[int]
+    dataset: str
+    task: int
+    evaluate: EvaluateShard
+    merge: MergeStates
+    export: ExportVersion
+    def __init__(self, dataset: _Optional[str] = ..., task: _Optional[int] = ..., evaluate: _Optional[_Union[EvaluateShard, _Mapping]] = ..., merge: _Optional[_Union[MergeStates, _Mapping]] = ..., export: _Optional[_Union[ExportVersion, _Mapping]] = ...) -> None: ...
+
+class EvaluateShard(_message.Message):
+    __slots__ = ("file", "start", "end")
+    FILE_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    file: str
+    start: int
+    end: int
+    def __init__(self, file: _Optional[str] = ..., start: _Optional[int] = ..., end: _Optional[int] = ...) -> None: ...
+
+class MergeStates(_message.Message):
+    __slots__ = ("state",)
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    state: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, state: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ExportVersion(_message.Message):
+    __slots__ = ("file", "folder", "json")
+    FILE_FIELD_NUMBER: _ClassVar[int]
+    FOLDER_FIELD_NUMBER: _ClassVar[int]
+    JSON_FIELD_NUMBER: _ClassVar[int]
+    file: str
+    folder: str
+    json: str
+    def __init__(self, file: _Optional[str] = ..., folder: _Optional[str] = ..., json: _Optional[str] = ...) -> None: ...
+
+class StopTraining(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class EvaluationOver(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
