@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shlex
@@ -52,10 +53,8 @@ class Process:
 
     def kill(self) -> None:
         """Kill it and its group at once, if any of it is left."""
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(self._popen.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         if self._popen.stdout is not None:
             self._popen.stdout.close()
         self._popen.wait(TIMEOUT_S)
@@ -99,5 +98,3 @@ class LoneMaster(Process):
 
     def _so_far(self) -> Finished:
         return Finished(0, "", "", read_events(self._events_file))
-
-
