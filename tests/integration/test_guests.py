@@ -20,17 +20,20 @@ def test_guests_share_data_and_a_world_and_one_that_dies_is_not_missed(jobs: Job
     with LoneMaster(jobs) as master:
         dies = ("--kill-at=2", f"--marker={jobs.folder / 'died'}")
         with (
-            master.guest(GUEST, "--samples=300", "--members=2", ELASTANE_NODE="one") as one,
-            master.guest(GUEST, "--samples=300", "--members=2", *dies, ELASTANE_NODE="two") as two,
+            master.guest(GUEST, "--samples=300", "--members=2", ELASTANE_NODE="guest-one") as one,
+            master.guest(GUEST, "--samples=300", "--members=2", *dies, ELASTANE_NODE="guest-two") as two,
         ):
             assert two.wait() == -9
             assert one.wait() == 0, one.output
-        assert "peers=one:1,two:1" in one.output
+        assert "peers=guest-one:1,guest-two:1" in one.output
         assert master.committed() == every_sample_once(300)
-        assert {event["node"] for event in master.events("shard_returned")} == {"two"}
-        assert next((event["node"], event["reason"]) for event in master.events("node_ended")) == ("two", "killed")
+        assert {event["node"] for event in master.events("shard_returned")} == {"guest-two"}
+        assert [event["reason"] for event in master.events("node_ended", node="two")] == ["killed"]
         status = json.loads(jobs.command("status", "job", "--json").stdout)
-        assert {node["name"]: node["status"] for node in status["nodes"]} == {"one": "succeeded", "two": "failed"}
+        assert {node["name"]: node["status"] for node in status["nodes"]} == {
+            "guest-one": "succeeded",
+            "guest-two": "failed",
+        }
 
 
 def test_a_guest_that_fails_gives_its_shard_back_with_its_error(jobs: Jobs) -> None:
@@ -45,8 +48,8 @@ def test_a_guest_that_fails_gives_its_shard_back_with_its_error(jobs: Jobs) -> N
 
 def test_a_guest_that_waits_hears_of_the_jobs_end(jobs: Jobs) -> None:
     with LoneMaster(jobs, "--workers=2") as master:
-        with master.guest(GUEST, "--members=2", ELASTANE_NODE="one") as guest:
-            master.read_until("one has joined")
+        with master.guest(GUEST, "--members=2", ELASTANE_NODE="guest-one") as guest:
+            master.read_until("guest-one has joined")
             assert master.terminate() == 0, master.output
             assert guest.wait() == 1
         assert 'RequestRefused: job "job" has ended' in guest.output

@@ -61,7 +61,7 @@ async def proxy(target: str, cut_after_bytes: int) -> AsyncIterator[str]:
 
 async def worker(address: str, node: str, *arguments: str) -> tuple[int | None, str]:
     """Run the counting script as a node of this name; its exit code and what it printed."""
-    env = {**os.environ, "PYTHONPATH": str(ROOT), ENV_MASTER: address, ENV_TOKEN: TOKEN, ENV_NODE: node}
+    env = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", ENV_MASTER: address, ENV_TOKEN: TOKEN, ENV_NODE: node}
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, SCRIPT, f"--samples={SAMPLES}", *arguments),
         env=env,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import tomllib
 from pathlib import Path
@@ -27,6 +28,11 @@ def handlers(tmp_path: Path) -> Path:
     return folder.parent
 
 
+def torchrun(*options: str) -> list[str]:
+    intervals = ("--monitor-interval=0.05", "--max-restarts=2")
+    return [sys.executable, "-m", "torch.distributed.run", "--rdzv-backend=elastane", *intervals, *options]
+
+
 class Agents:
     """Stock torchrun agents that meet at a master."""
 
@@ -39,12 +45,11 @@ class Agents:
         self._script_arguments = script_arguments
 
     def start(self, *, nnodes: str, **env: str) -> Process:
-        options = [
-            *("--rdzv-backend=elastane", f"--rdzv-endpoint={self._master.address}", f"--nnodes={nnodes}"),
+        command = torchrun(
+            *(f"--rdzv-endpoint={self._master.address}", f"--nnodes={nnodes}"),
             f"--rdzv-conf=token_file={self._master.token_file},join_timeout=60",
-            *("--monitor-interval=0.05", "--max-restarts=2"),
-        ]
-        command = [sys.executable, "-m", "torch.distributed.run", *options, SCRIPT, *self._script_arguments]
+            *(SCRIPT, *self._script_arguments),
+        )
         return Process(command, {**self._env, **env})
 
 
@@ -81,3 +86,23 @@ def test_a_ddp_script_goes_on_when_an_agent_is_killed_and_when_one_comes(
         assert "RendezvousClosedError: the group is done" in late.output
         assert master.terminate() == 0
     assert torch.load(snapshot, weights_only=True)["step"] == 12
+
+
+def test_an_agent_that_is_told_to_leave_says_goodbye(jobs: Jobs, handlers: Path, tmp_path: Path) -> None:
+    with LoneMaster(jobs, "--no-task-manager") as master:
+        agents = Agents(master, handlers, "--steps=1", f"--snapshot={tmp_path / 'snapshot'}", "--company-at=0")
+        with agents.start(nnodes="1:2") as agent:
+            agent.read_until("waits for company")
+            agent.terminate()
+        (left,) = master.events("node_left")
+        assert left["preempted"]
+
+
+def test_a_job_may_launch_the_agents(jobs: Jobs, handlers: Path, tmp_path: Path) -> None:
+    jobs.env["PYTHONPATH"] = f"{handlers}:{jobs.env['PYTHONPATH']}"
+    command = torchrun("--nnodes=2", SCRIPT, "--steps=2", f"--snapshot={tmp_path / 'snapshot'}")
+    options = ("--workers=2", "--no-task-manager", f"--worker-command={shlex.join(command)}")
+    done = jobs.run(options=options, script=None)
+    assert done.code == 0, done.stdout
+    for rank in range(2):
+        assert f"ends rank={rank} size=2" in done.stdout

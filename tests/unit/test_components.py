@@ -13,7 +13,7 @@ from tests.builders import job_document
 
 SETS = list(itertools.product([False, True], repeat=4))
 
-WAYS = {
+WAYS: dict[tuple[bool, ...], int] = {
     # nodes, tasks, rendezvous, training
     (False, True, False, False): 1,
     (True, False, False, False): 2,

@@ -67,6 +67,7 @@ class MasterRendezvous(RendezvousHandler):
         self._join_timeout_s = parameters.get_as_int("join_timeout", JOIN_TIMEOUT_S) or JOIN_TIMEOUT_S
         self._link: Link | None = None
         self._member: GatheringMember | None = None
+        self._hosted: TCPStore | None = None
         self._store: TCPStore | None = None
         self._closed = False
 
@@ -83,22 +84,9 @@ class MasterRendezvous(RendezvousHandler):
         try:
             link, member = self._join()
             while True:
-                hosted: dict[int, TCPStore] = {}
-
-                def host(place: Place) -> dict[str, bytes]:
-                    hosted.clear()  # noqa: B023  # called within this turn of the loop only
-                    if place.rank != 0:
-                        return {}
-                    store = hosted[place.version] = _host_store(self._parameters.local_addr or link.host)  # noqa: B023
-                    return {_STORE: f"{store.host}:{store.port}".encode()}
-
-                place = member.gather(host, deadline - monotonic())
-                address, _, port = member.find(place, _STORE).decode().rpartition(":")
-                try:
-                    self._store = hosted.get(place.version) or _reach_store(address, int(port))
-                except (DistError, OSError):
-                    continue  # Rank 0's agent died since; the next world is on its way.
-                return RendezvousInfo(self._store, place.rank, place.size, RendezvousStoreInfo(address, int(port)))
+                place = member.gather(lambda place: self._host(link, place), deadline - monotonic())
+                if (info := self._meet(member, place)) is not None:
+                    return info
         except RendezvousClosed as error:
             raise RendezvousClosedError(str(error)) from error
         except TimeoutError as error:
@@ -141,6 +129,23 @@ class MasterRendezvous(RendezvousHandler):
             # An agent that a signal ends says goodbye too, as one that was told to leave.
             atexit.register(self._leave, over=False)
         return self._link, self._member
+
+    def _host(self, link: Link, place: Place) -> dict[str, bytes]:
+        """Before the world is certain, rank 0's agent hosts its store, and says where."""
+        self._hosted = None
+        if place.rank != 0:
+            return {}
+        self._hosted = _host_store(self._parameters.local_addr or link.host)
+        return {_STORE: f"{self._hosted.host}:{self._hosted.port}".encode()}
+
+    def _meet(self, member: GatheringMember, place: Place) -> RendezvousInfo | None:
+        """The rendezvous in this world; None if the world has passed, or rank 0's agent has died since."""
+        try:
+            host, _, port = member.find(place, _STORE).decode().rpartition(":")
+            self._store = self._hosted or _reach_store(host, int(port))
+        except (DistError, OSError):
+            return None
+        return RendezvousInfo(self._store, place.rank, place.size, RendezvousStoreInfo(host, int(port)))
 
     def _leave(self, *, over: bool) -> None:
         self._closed = True
