@@ -146,14 +146,8 @@ class Attendance:
                     self._training_service.gave_back(name, dataset, tasks)
                 case "join_world" | "leave_world" | "world_ready" | "world_moved" | "world_broken":
                     self._handle_world(name, message)
-                case "store_set":
-                    entry = wire.checked_store_set(message.store_set)
-                    self._rendezvous.store.set(name, entry.version, entry.key, entry.value)
-                case "store_get":
-                    asked = message.store_get
-                    self._rendezvous.store.get(
-                        name, asked.version, asked.key, lambda value: outbox.put_nowait(_stored(asked, value))
-                    )
+                case "store_set" | "store_get":
+                    self._handle_store(name, message, outbox)
                 case "data_position":
                     dataset = DatasetName(message.data_position.dataset)
                     position = wire.position_from_wire(message.data_position)
@@ -170,6 +164,16 @@ class Attendance:
             evaluation = body == "define_evaluation"
             told = pb.Refused(reason="; ".join(refused), dataset=dataset, evaluation=evaluation)
             outbox.put_nowait(pb.MasterMessage(refused=told))
+
+    def _handle_store(self, name: NodeName, message: pb.NodeMessage, outbox: Outbox) -> None:
+        if message.WhichOneof("body") == "store_set":
+            entry = wire.checked_store_set(message.store_set)
+            self._rendezvous.store.set(name, entry.version, entry.key, entry.value)
+        else:
+            asked = message.store_get
+            self._rendezvous.store.get(
+                name, asked.version, asked.key, lambda value: outbox.put_nowait(_stored(asked, value))
+            )
 
     def _handle_evaluation(self, name: NodeName, message: pb.NodeMessage) -> None:
         match message.WhichOneof("body"):

@@ -70,9 +70,7 @@ class DatasetSpec:
     def from_plain(cls, plain: dict[str, Any]) -> DatasetSpec:
         """The description whose fields these are, as `dataclasses.asdict` and JSON leave them."""
         indices = None if plain["indices"] is None else tuple(plain["indices"])
-        return cls(
-            **{**plain, "name": DatasetName(plain["name"]), "indices": indices, "type": TaskType(plain["type"])}
-        )
+        return cls(**{**plain, "name": DatasetName(plain["name"]), "indices": indices, "type": TaskType(plain["type"])})
 
     @property
     def endless(self) -> bool:

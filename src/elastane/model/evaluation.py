@@ -90,7 +90,6 @@ class EvaluationSpec:
         if self.export is not None and not 1 <= len(self.export) <= MAX_PATH:
             raise InvalidInput(f"evaluate: export has {len(self.export)} characters; 1 to {MAX_PATH} are allowed")
 
-
     @classmethod
     def from_plain(cls, plain: dict[str, Any]) -> EvaluationSpec:
         """The description that `dataclasses.asdict` made plain."""
