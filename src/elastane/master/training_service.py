@@ -128,14 +128,15 @@ class TrainingService:
             self._carry_out(self._watch(spec).begin(self._clock()))
         elif self.rules.spec != spec:
             raise RequestRefused(f"evaluate: {_difference(self.rules.spec, spec)}")
+        rules = self._described()
         (self._evaluators if evaluator else self._workers)[node] = None
-        if self.rules.over:
+        if rules.over:
             self._tell(node, pb.MasterMessage(evaluation_over=pb.EvaluationOver()))
             return
         if not evaluator:
-            if self.rules.wanted:
-                self._tell(node, self._take_version(self.rules.wanted))
-            if self.rules.stopping:
+            if rules.wanted:
+                self._tell(node, self._take_version(rules.wanted))
+            if rules.stopping:
                 self._tell(node, pb.MasterMessage(stop_training=pb.StopTraining()))
         self._offer()
 
