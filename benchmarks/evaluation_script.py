@@ -15,17 +15,18 @@ from torch import nn
 
 import elastane
 
-WIDTH, BATCH, EVALUATED = 512, 256, 8192
+WIDTH, BATCH = 512, 256
 
 
 class Inputs:
     """Samples that cost nothing to make, so that the model is what takes the time."""
 
-    def __init__(self) -> None:
+    def __init__(self, size: int) -> None:
+        self._size = size
         self._rows = torch.randn(1024, WIDTH)
 
     def __len__(self) -> int:
-        return EVALUATED
+        return self._size
 
     def __getitem__(self, index: int) -> torch.Tensor:
         return self._rows[index % len(self._rows)]
@@ -71,8 +72,10 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--blocks", type=int, required=True)
     parser.add_argument("--steps", type=int, required=True)
+    parser.add_argument("--samples", type=int, required=True, help="how many are evaluated")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--never", action="store_true", help="evaluate nothing: what is left is noise")
+    parser.add_argument("--stranger", action="store_true", help="compute on the last core, without a part in the job")
     options = parser.parse_args()
     torch.manual_seed(0)
     torch.set_num_threads(1)
@@ -84,8 +87,13 @@ def main() -> None:
         gate.passed()
         return predict(of, batch)
 
+    if options.stranger:
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+        while True:
+            gated(model, torch.randn(BATCH, WIDTH))
+
     evaluation = elastane.Evaluation(
-        Inputs(),
+        Inputs(options.samples),
         batch_size=BATCH,
         predict=gated,
         metrics={"loss": elastane.Mean()},

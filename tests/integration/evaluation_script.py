@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 import elastane
+from tests.faults import kill_master
 
 FEATURES = 8
 
@@ -80,6 +81,7 @@ def main() -> None:
     parser.add_argument("--lr", type=float, default=0.05)
     parser.add_argument("--step-ms", type=float, default=0.0)
     parser.add_argument("--kill", help="the node of this name kills itself in its third batch of evaluation")
+    parser.add_argument("--kill-master", help="the node of this name kills the master in its third batch of evaluation")
     parser.add_argument("--fail", action="store_true", help="evaluation raises an error")
     parser.add_argument("--trained", type=Path, help="the steps' weights are saved here, by rank 0, for comparison")
     options = parser.parse_args()
@@ -93,8 +95,12 @@ def main() -> None:
         batches += 1
         if options.fail:
             raise ValueError("planted")
-        if batches == 3 and os.environ.get("ELASTANE_NODE", "").endswith(f"-{options.kill}"):
-            os.kill(os.getpid(), signal.SIGKILL)
+        if batches == 3:
+            node = os.environ["ELASTANE_NODE"]
+            if node.endswith(f"-{options.kill_master}"):
+                kill_master()
+            if node.endswith(f"-{options.kill}"):
+                os.kill(os.getpid(), signal.SIGKILL)
         return predict(of, batch)
 
     evaluation = elastane.Evaluation(

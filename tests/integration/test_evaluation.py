@@ -42,7 +42,7 @@ def assert_as_here(event: dict[str, Any], weights: Any) -> None:
 def run(jobs: Jobs, *arguments: str, options: tuple[str, ...]) -> Finished:
     done = jobs.run(*arguments, options=options, script=SCRIPT)
     assert done.code == 0, done.stdout + done.stderr
-    assert not left_versions(jobs) or len(left_versions(jobs)) == 1
+    assert len(left_versions(jobs)) == 1
     return done
 
 
@@ -83,7 +83,7 @@ def test_an_evaluator_says_what_one_process_says_though_one_is_killed(jobs: Jobs
 def test_workers_evaluate_beside_their_steps_when_there_are_no_evaluators(jobs: Jobs) -> None:
     trained = jobs.folder / "trained"
     trained.mkdir()
-    arguments = ("--every-steps", "40", "--trained", str(trained), "--step-ms", "5")
+    arguments = ("--every-s", "0.2", "--trained", str(trained), "--step-ms", "5")
     done = run(jobs, *arguments, options=("--workers", "2", "--check-replicas"))
     finished = done.of("evaluation_finished")
     assert len(finished) >= 2
@@ -101,9 +101,15 @@ def test_training_stops_when_it_gets_no_better_and_the_job_succeeds(jobs: Jobs) 
     assert done.of("job_ended", end="succeeded")
 
 
-def test_evaluation_by_time_and_alone(jobs: Jobs) -> None:
-    done = run(jobs, "--every-s", "0.3", "--step-ms", "5", options=("--workers", "1"))
-    assert len(done.of("evaluation_started")) >= 2
+def test_the_final_evaluation_goes_on_when_the_master_dies(jobs: Jobs) -> None:
+    export = jobs.folder / "model"
+    arguments = ("--best", "auc:max", "--export", str(export), "--samples", "400", "--kill-master", "evaluator-0")
+    done = run(jobs, *arguments, options=("--workers", "2", "--evaluators", "1"))
+    assert done.of("master_restarted")
+    assert len(done.of("evaluation_started")) == 2, "what was at work is begun anew"
+    (finished,) = done.of("evaluation_finished")
+    assert_as_here(finished, load_file(export / "model.safetensors"))
+    assert {event["reason"] for event in done.of("node_ended")} == {"done"}
 
 
 def test_an_error_in_evaluation_ends_the_job_with_its_name(jobs: Jobs) -> None:

@@ -211,6 +211,16 @@ class Attendance:
             )
             outbox.put_nowait(pb.MasterMessage(refused=told))
 
+    def _handle_store(self, name: NodeName, message: pb.NodeMessage, outbox: Outbox) -> None:
+        if message.WhichOneof("body") == "store_set":
+            entry = wire.checked_store_set(message.store_set)
+            self._rendezvous.store.set(name, entry.version, entry.key, entry.value)
+        else:
+            asked = message.store_get
+            self._rendezvous.store.get(
+                name, asked.version, asked.key, lambda value: outbox.put_nowait(_stored(asked, value))
+            )
+
     def _handle_evaluation(self, name: NodeName, message: pb.NodeMessage) -> None:
         match message.WhichOneof("body"):
             case "define_evaluation":
