@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence, Sized
+from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -107,6 +108,10 @@ class Job:
         grad_scaler: GradScaler | None = None,
         deterministic: bool = False,
         backend: str | None = None,
+        checkpoint: str | Path | None = None,
+        save_every_steps: int | None = None,
+        save_every_s: float | None = None,
+        keep: int = 3,
     ) -> Trainer:
         """Train this model together with all other workers: `trainer.step(loss)` is the whole training step.
 
@@ -121,24 +126,30 @@ class Job:
         deterministic: the result is the same to the last bit whatever the number of workers. Each batch of `batch_size`
             samples is then a virtual rank; that many times the gradients travel.
         backend: "nccl" (the default) or "gloo" for tensors on GPUs; tensors in host memory always use gloo.
+        checkpoint: a folder for checkpoints. A job that starts goes on from the newest whole one that it finds there.
+        save_every_steps, save_every_s: how often to make one; by default every ten minutes, and at the end.
+        keep: how many of them stay.
         """
         if self._trainer is not None:
             raise InvalidInput("trainer: this job has one already; one trainer takes all parameters of a step")
         if self._member is not None:
             raise InvalidInput("trainer: make it before the first batch, and before rank or world_size are read")
+        from elastane.checkpoint.policy import SavePolicy
+        from elastane.torch.settings import TrainerSettings
         from elastane.torch.trainer import Trainer
 
-        self._trainer = Trainer(
-            self._link,
-            model,
-            optimizer,
+        if checkpoint is None and (save_every_steps is not None or save_every_s is not None):
+            raise InvalidInput("save_every_steps, save_every_s: need checkpoint=, the folder to save into")
+        settings = TrainerSettings(
             scheduler=scheduler,
             clip_grad_norm=clip_grad_norm,
             global_batch_size=global_batch_size,
             grad_scaler=grad_scaler,
             deterministic=deterministic,
-            backend=backend,
+            backend=backend or "nccl",
+            saves=None if checkpoint is None else SavePolicy(Path(checkpoint), save_every_steps, save_every_s, keep),
         )
+        self._trainer = Trainer(self._link, model, optimizer, settings)
         if self.draining:
             self._trainer.give_notice()
         return self._trainer

@@ -140,7 +140,8 @@ class Attendance:
                 case "data_position":
                     dataset = DatasetName(message.data_position.dataset)
                     position = wire.position_from_wire(message.data_position)
-                    self._task_manager.report(name, dataset, position, message.data_position.step)
+                    told = message.data_position
+                    self._task_manager.report(name, dataset, position, told.step, restored=told.restored)
                 case "hello" | "goodbye" | None:
                     raise MalformedMessage(f"{body or 'an empty message'} in the middle of a stream")
                 case _:

@@ -8,3 +8,6 @@ ENV_TOKEN = "ELASTANE_TOKEN"  # noqa: S105  # the variable's name, not a token
 
 ENV_NODE = "ELASTANE_NODE"
 """The node's full name."""
+
+ENV_MEMORY = "ELASTANE_MEMORY"
+"""A folder in memory that outlives the node, as long as its job runs on this machine."""

@@ -59,6 +59,10 @@ class StateLost(ElastaneError):
     """The training state is gone with the workers that had it."""
 
 
+class CheckpointMisfit(ElastaneError):
+    """A checkpoint is of another model, or of other settings, than it is to be restored into; nothing was changed."""
+
+
 class DatasetMismatch(ElastaneError):
     """Two workers described one data set differently."""
 

@@ -162,12 +162,13 @@ class _Copying:
         optimizer: dict[str, Tensor] = {}
         for name, unit in zip(self._names, units, strict=True):
             parameter, *state = unit.tensors
-            (optimizer if _is_extra(name) else model)[name] = parameter
+            (optimizer if is_extra(name) else model)[name] = parameter
             optimizer |= {f"{name}.{key}": value for key, value in zip(unit.meta["keys"], state, strict=True)}
         rest: dict[str, Any] = {"small": self._small}
         sources = [("model", model)]
         if self._random is not None:
             rest["random"] = self._random.plain()
+            rest["kinds"] = kinds(replica)
             rest["units"] = {name: unit.meta for name, unit in zip(self._names, units, strict=True)}
             sources.append(("optimizer", optimizer))
         parts: dict[str, Part] = {}
@@ -229,7 +230,18 @@ def parameter_names(replica: Replica) -> list[str]:
     return [known.get(parameter, f"#{index}") for index, parameter in enumerate(replica.parameters)]  # type: ignore[call-overload]
 
 
-def _is_extra(name: str) -> bool:
+def kinds(replica: Replica) -> dict[str, Any]:
+    """What the settings of a snapshot are for."""
+    return {
+        "optimizer": type(replica.optimizer).__qualname__,
+        "groups of parameters": len(replica.optimizer.param_groups),
+        "scheduler": None if replica.scheduler is None else type(replica.scheduler).__qualname__,
+        "scaler": None if replica.scaler is None else type(replica.scaler).__qualname__,
+    }
+
+
+def is_extra(name: str) -> bool:
+    """Whether only the optimizer has this parameter."""
     return name.startswith("#")
 
 

@@ -56,7 +56,7 @@ class AloneLink:
     def store_get(self, version: int, key: str, timeout_s: float) -> bytes:
         raise AssertionError("a world of one needs no store")
 
-    def report(self, dataset: DatasetName, position: Position, step: int) -> None:
+    def report(self, dataset: DatasetName, position: Position, step: int, *, restored: bool = False) -> None:
         """There is nobody who wants to know."""
 
     def define(self, spec: DatasetSpec, sink: TaskSink) -> None:
