@@ -57,7 +57,7 @@ class Jobs:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.env = {**os.environ, "ELASTANE_STATE_DIR": str(folder / "state"), "PYTHONPATH": str(ROOT)}
+        self.env = {**os.environ, "ELASTANE_STATE_DIR": str(folder / "state"), "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
 
     def command(self, *words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(

@@ -235,11 +235,12 @@ def test_a_full_disk_costs_a_checkpoint_and_nothing_else(
 
 
 def test_settings_that_make_no_sense_are_refused(tmp_path: Path) -> None:
-    for settings, message in [
+    wrong: list[tuple[dict[str, Any], str]] = [
         ({"save_every_steps": 0}, "save_every_steps: 0 is below 1"),
         ({"save_every_s": 0.0}, "save_every_s: 0 is not above 0"),
         ({"keep": 0}, "keep: 0 is below 1"),
-    ]:
+    ]
+    for settings, message in wrong:
         with pytest.raises(InvalidInput, match=message):
             train(tmp_path, **settings)
     with pytest.raises(InvalidInput, match="need checkpoint="):

@@ -44,7 +44,7 @@ class OwnMemory:
     def memory(self, part: str, size: int) -> Tensor:
         held = self._parts.get(part)
         if held is None or held.numel() < size:
-            held = self._parts[part] = torch.empty(size, dtype=torch.uint8, pin_memory=self._pinned)
+            held = self._parts[part] = _as_tensor(mmap.mmap(-1, size), pinned=self._pinned)
         return held[:size]
 
     def seal(self, manifest: Manifest) -> None:
@@ -124,7 +124,11 @@ def _map(path: Path, size: int, *, pinned: bool) -> Tensor:
         mapped = mmap.mmap(descriptor, size)
     finally:
         os.close(descriptor)
+    return _as_tensor(mapped, pinned=pinned)
+
+
+def _as_tensor(mapped: mmap.mmap, *, pinned: bool) -> Tensor:
     data = torch.frombuffer(mapped, dtype=torch.uint8)
     if pinned:
-        torch.cuda.check_error(torch.cuda.cudart().cudaHostRegister(data.data_ptr(), size, 0))  # type: ignore[no-untyped-call]
+        torch.cuda.check_error(torch.cuda.cudart().cudaHostRegister(data.data_ptr(), data.numel(), 0))  # type: ignore[no-untyped-call]
     return data

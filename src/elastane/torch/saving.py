@@ -33,7 +33,8 @@ from elastane.torch.snapshot import Snapshot, Snapshots
 from elastane.torch.worlds import Worlds
 from elastane.worker.link import Link
 
-LOWEST_PRIORITY = 19
+PRIORITY = 5
+"""The niceness of the thread that writes: behind the training, but not so far that a checkpoint takes minutes."""
 
 _log = logging.getLogger("elastane.checkpoint")
 
@@ -138,8 +139,7 @@ class Saving:
     # --- saving, in a thread of its own ---
 
     def _run(self) -> None:
-        # Nobody waits for this thread, and the training wants the cores.
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), LOWEST_PRIORITY)
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), PRIORITY)
         while (save := self._queue.get()) is not None:
             try:
                 path = self._finish(save, save.snapshot.result())
