@@ -52,7 +52,7 @@ def by_elastane(trainer: Trainer, folder: Path) -> Future[Any] | None:
 def by_async_save(trainer: Trainer, folder: Path) -> Future[Any] | None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        saving: Any = dcp.async_save(trainer.state_dict(), checkpoint_id=folder)
+        saving: Any = dcp.async_save(trainer.state_dict(), checkpoint_id=folder)  # type: ignore[attr-defined]
     future: Future[Any] = saving
     return future
 
@@ -118,7 +118,8 @@ def main() -> None:
     options_parser.add_argument("--batch-size", type=int, default=128)
     options = options_parser.parse_args()
     report = Report()
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # async_save wants one
+    store = dist.HashStore()  # type: ignore[attr-defined]
+    dist.init_process_group("gloo", store=store, rank=0, world_size=1)  # async_save wants one
     with tempfile.TemporaryDirectory() as name, tempfile.TemporaryDirectory(dir="/dev/shm") as memory:
         os.environ[ENV_MEMORY] = memory  # As a node agent sets it.
         with elastane.join() as job:

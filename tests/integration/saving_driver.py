@@ -114,7 +114,7 @@ def in_fork(work: Callable[[], None]) -> int:
         code = 0
     finally:
         if code:
-            sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
+            sys.excepthook(*sys.exc_info())
         os._exit(code)
 
 

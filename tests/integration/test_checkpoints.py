@@ -41,6 +41,7 @@ def run(jobs: Jobs, *arguments: str, name: str, workers: str, restarts: int = 0)
 
 def final_state(done: Finished) -> str:
     assert done.code == 0, done.stdout + done.stderr
+    state: str
     (state,) = set(re.findall(r"state (\w+)", done.stdout))
     return state
 

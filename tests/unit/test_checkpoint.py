@@ -18,7 +18,7 @@ from elastane.checkpoint.manifest import Manifest
 from elastane.model.environment import ENV_MEMORY
 from elastane.model.errors import CheckpointMisfit, InvalidInput, StateLost
 from elastane.platform.local.shared_memory import SharedMemory
-from elastane.torch.replica import Replica
+from elastane.torch.replica import TORN, Replica
 from elastane.torch.restoring import restore
 from elastane.torch.trainer import Trainer
 
@@ -140,6 +140,7 @@ def test_save_makes_a_checkpoint_wherever_it_is_wanted(tmp_path: Path) -> None:
     assert first.result() == tmp_path / "deep" / "one" / "00000001"
     found = load_file(second.result() / "model.safetensors")
     assert all(torch.equal(found[name], tensor) for name, tensor in state.items())
+    assert second.result() == tmp_path / "two" / "00000001"
     load_model(Net(), second.result() / "model.safetensors")
     _, steps = train(tmp_path / "deep" / "one", optimizer=sgd)
     assert steps == list(range(4, 16))
@@ -213,6 +214,16 @@ def test_a_misfit_changes_no_tensor(tmp_path: Path) -> None:
     assert replica.checksum(between_rounds=True) == before
 
 
+def test_a_worker_with_only_a_part_of_a_state_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
+    train(tmp_path, until=3, optimizer=sgd)
+    model = Net()
+    with elastane.join() as job:
+        trainer = job.trainer(model, sgd(model), checkpoint=tmp_path)
+        trainer._replica.rounds = TORN  # As one that was joining when the last of the others died.
+        trainer.sync()
+        assert job.step == 3
+
+
 def test_what_unfinished_checkpoints_left_is_removed(tmp_path: Path) -> None:
     (tmp_path / "00000004").mkdir(parents=True)
     (tmp_path / "00000004" / "model.safetensors").write_bytes(b"torn")
@@ -259,6 +270,20 @@ def test_a_copy_in_shared_memory_is_used_if_it_is_newer(tmp_path: Path, monkeypa
     _, steps = train(tmp_path / "disk", until=6)
     assert steps == [6]
     assert saved(tmp_path / "disk") == ["00000001", "00000003"]
+
+
+def test_a_copy_in_shared_memory_gets_to_disk_though_no_step_follows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(ENV_MEMORY, str(tmp_path / "memory"))
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "write", fail_to_write)
+        train(tmp_path / "disk", until=5, optimizer=sgd)
+    model = Net()
+    with elastane.join() as job:
+        job.trainer(model, sgd(model), checkpoint=tmp_path / "disk").sync()
+        assert job.step == 5
+    assert saved(tmp_path / "disk") == ["00000002"]
 
 
 def fail_to_write(folder: Path, manifest: Manifest, parts: Any) -> Path:

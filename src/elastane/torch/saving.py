@@ -131,7 +131,9 @@ class Saving:
             self._thread.start()
         slot: Slot = self._own if self._shared is None else self._shared.next()
         if keep is None or self._is_busy():
-            slot = OwnMemory(pinned=self._pinned)  # The others may still be written from.
+            slot = OwnMemory(
+                pinned=False
+            )  # The others may still be written from; and pinning is for what is used again.
         saved: Future[Path] = Future()
         self._queue.put(_Save(folder, keep, slot, self._snapshots.take(memory=slot.memory), saved))
         return saved
@@ -152,7 +154,7 @@ class Saving:
     def _finish(self, save: _Save, snapshot: Snapshot) -> Path:
         parts = {"model": snapshot.model, "optimizer": snapshot.optimizer}
         data = {name: part.data.numpy().data for name, part in parts.items() if part is not None}
-        manifest = files.describe(self._next_number(save.folder), snapshot.rounds, snapshot.steps, data, snapshot.rest)
+        manifest = files.describe(self._next_number(save), snapshot.rounds, snapshot.steps, data, snapshot.rest)
         save.slot.seal(manifest)
         path = files.write(save.folder, manifest, data)
         if save.keep is not None:
@@ -160,18 +162,22 @@ class Saving:
             files.prune(save.folder, save.keep)
         return path
 
-    def _next_number(self, folder: Path) -> int:
-        """Above all that are there. An old copy in shared memory may have a higher one than those on disk."""
+    def _next_number(self, save: _Save) -> int:
+        """One above all that are there."""
+        newest = max(files.numbers(save.folder), default=0)
+        if save.keep is None:
+            return newest + 1
         if not self._number:
-            self._number = max((number for place in self._folders for number in files.numbers(place)), default=0)
-        self._number = max([self._number, *files.numbers(folder)]) + 1
+            # An old copy in shared memory may have a higher one than those on disk.
+            self._number = max((number for folder in self._folders for number in files.numbers(folder)), default=0)
+        self._number = max(self._number, newest) + 1
         return self._number
 
     # --- restoring ---
 
     def offer(self) -> dict[str, Any]:
         """What this worker could go on from, to be told to the others. Raises StateLost if it cannot be read."""
-        self._found = None if self._replica.rounds or not self._folders else files.newest(self._folders)
+        self._found = None if self._replica.rounds > 0 or not self._folders else files.newest(self._folders)
         return {"saved": None if self._found is None else [self._found.manifest.number, self._found.manifest.rounds]}
 
     def restore_best(self, rank: int, everyone: Sequence[Mapping[str, Any]]) -> bool:
@@ -180,7 +186,7 @@ class Saving:
         True if one does. Only those who offered the same have it then; the others get it from them.
         """
         best = max((one["saved"] for one in everyone if one["saved"] is not None), default=None)
-        if best is None or any(one["rounds"] for one in everyone):
+        if best is None or any(one["rounds"] > 0 for one in everyone):
             return False
         if self._found is not None and everyone[rank]["saved"] == best:
             restore(self._replica, self._found)
@@ -188,7 +194,8 @@ class Saving:
                 # Only there: workers that draw the same numbers would drop out the same neurons.
                 go_on_with(self._found.manifest.rest["random"], self._replica.device)
             self._steps_seen = self._replica.steps
-            self._saved_rounds = self._replica.rounds
+            if self._found.path.parent == self._folders[-1]:
+                self._saved_rounds = self._replica.rounds  # On disk: what is only in memory is still to be written.
             self.untold = dict(self._replica.positions)
         return True
 
