@@ -49,6 +49,7 @@ bench: setup  ## Measure; see benchmarks/.
 	$(BIN)/python -m benchmarks.steady
 	$(BIN)/python -m benchmarks.membership --peers torchft
 	$(BIN)/python -m benchmarks.evaluation
+	$(BIN)/python -m benchmarks.checkpoint
 
 protos: setup  ## Generate the messages from the .proto files.
 	mkdir -p $(or $(OUT),src)

@@ -16,7 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 import elastane
+from elastane.checkpoint import files, memory
 from elastane.torch import handover, trainer, worlds
 from elastane.torch.buckets import GradientBuckets
 from elastane.torch.groups import Group, WorldBroken
@@ -63,6 +66,8 @@ PHASES: dict[str, tuple[Any, str, bool]] = {
     "compare": (trainer.Trainer, "_compare", False),
     "snapshot": (handover, "_payload", True),
     "follow": (handover.Follower, "_apply", False),
+    "copied": (memory, "commit", True),
+    "saved": (files, "write", True),
     "follow-state": (handover, "receive_units", True),
 }
 """Where each phase is, and whether the fault strikes before or after it."""
@@ -131,6 +136,13 @@ class _Trap:
             case "kill-master-and-self":
                 kill_master()
                 os.kill(os.getpid(), signal.SIGKILL)
+            case "kill-all":
+                for other in psutil.Process(os.getppid()).children():
+                    if other.pid != os.getpid():
+                        other.kill()
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "kill-job":
+                os.kill(psutil.Process(os.getppid()).ppid(), signal.SIGKILL)
             case "stop":
                 os.kill(os.getpid(), signal.SIGSTOP)
             case "raise":

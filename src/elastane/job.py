@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence, Sized
+from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
@@ -111,6 +112,10 @@ class Job:
         deterministic: bool = False,
         backend: str | None = None,
         evaluate: Evaluation | None = None,
+        checkpoint: str | Path | None = None,
+        save_every_steps: int | None = None,
+        save_every_s: float | None = None,
+        keep: int = 3,
     ) -> Trainer:
         """Train this model together with all other workers: `trainer.step(loss)` is the whole training step.
 
@@ -127,6 +132,9 @@ class Job:
         backend: "nccl" (the default) or "gloo" for tensors on GPUs; tensors in host memory always use gloo.
         evaluate: what is evaluated while the model trains. On an evaluator this call evaluates until the job is over,
             and ends the script there.
+        checkpoint: a folder for checkpoints. A job that starts goes on from the newest whole one that it finds there.
+        save_every_steps, save_every_s: how often to make one; by default every ten minutes, and at the end.
+        keep: how many of them stay.
         """
         if self._link.is_evaluator:
             self._evaluate_only(model, evaluate)
@@ -134,19 +142,22 @@ class Job:
             raise InvalidInput("trainer: this job has one already; one trainer takes all parameters of a step")
         if self._member is not None:
             raise InvalidInput("trainer: make it before the first batch, and before rank or world_size are read")
+        from elastane.checkpoint.policy import SavePolicy
+        from elastane.torch.settings import TrainerSettings
         from elastane.torch.trainer import Trainer
 
-        self._trainer = Trainer(
-            self._link,
-            model,
-            optimizer,
+        if checkpoint is None and (save_every_steps is not None or save_every_s is not None):
+            raise InvalidInput("save_every_steps, save_every_s: need checkpoint=, the folder to save into")
+        settings = TrainerSettings(
             scheduler=scheduler,
             clip_grad_norm=clip_grad_norm,
             global_batch_size=global_batch_size,
             grad_scaler=grad_scaler,
             deterministic=deterministic,
-            backend=backend,
+            backend=backend or "nccl",
+            saves=None if checkpoint is None else SavePolicy(Path(checkpoint), save_every_steps, save_every_s, keep),
         )
+        self._trainer = Trainer(self._link, model, optimizer, settings)
         if evaluate is not None:
             from elastane.torch.evaluation import WorkerEvaluation
 

@@ -13,6 +13,7 @@ from torch import nn
 
 import elastane
 from elastane.model.world import Place
+from elastane.torch.trainer import Trainer
 from tests.training_faults import TrainingFault, add_training_faults, arm
 
 FEATURES = 8
@@ -109,11 +110,16 @@ def write_losses(path: Path, step: int, samples: list[int], losses: list[float])
         file.write(lines)
 
 
+def show_state(trainer: Trainer) -> None:
+    found = trainer._saving._found
+    print(f"state {trainer._replica.checksum(between_rounds=True)} restored from {found and found.path}")
+
+
 def sizes(text: str) -> list[int]:
     return [int(size) for size in text.split(",")]
 
 
-def main() -> None:
+def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("--case", default="adamw", help="an optimizer, and what else is to be special, by commas")
     parser.add_argument("--samples", type=int, default=1_000_000)
@@ -126,10 +132,16 @@ def main() -> None:
     parser.add_argument("--losses", type=Path, help="append a line for each sample: its step, its number and its loss")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--backend", help="for tensors on GPUs: nccl, or gloo for two workers on one GPU")
+    parser.add_argument("--checkpoint", type=Path, help="a folder of checkpoints")
+    parser.add_argument("--save-every-steps", type=int)
     parser.add_argument("--quit-after", type=int, help="the worker that is rank 1 then leaves after so many batches")
     parser.add_argument("--until", type=sizes, help="end after ten steps in worlds of these sizes, one after the other")
     add_training_faults(parser)
-    options = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    options = arguments()
     torch.set_num_threads(1)
     torch.manual_seed(0 if options.losses else os.getpid())
     cases = options.case.split(",")
@@ -152,6 +164,8 @@ def main() -> None:
             grad_scaler=scaler,
             deterministic=options.deterministic,
             backend=options.backend,
+            checkpoint=options.checkpoint,
+            save_every_steps=options.save_every_steps,
         )
         arm(job, trainer, options.fault)
         until = Until(job, options.until, options.fault)
@@ -174,6 +188,7 @@ def main() -> None:
             if (number == options.quit_after and job.rank == 1) or (options.until and until.reached(trainer.place)):
                 break
         print(f"steps {job.step}")
+        show_state(trainer)
         if "exactly-once" in cases and not job.draining:
             seen = counter.seen.detach() * options.global_batch_size
             print(f"seen {seen.min().item():.9f} to {seen.max().item():.9f}")

@@ -64,6 +64,9 @@ _LINES: dict[str, Callable[[Fields], str]] = {
     "epoch_finished": lambda event: f"{event['dataset']}: epoch {event['epoch']} is finished",
     "dataset_finished": lambda event: f"{event['dataset']}: all {event['samples']:,} samples are committed",
     "position_reset": lambda event: f"{event['dataset']}: back from {event['done']:,} samples to {event['now']:,}",
+    "position_restored": lambda event: (
+        f"{event['dataset']}: from a checkpoint of step {event['step']:,}, with {event['now']:,} samples done"
+    ),
     "data_left": lambda event: f"{event['samples']:,} samples were not used: {event['reason']}",
     "message_refused": lambda event: f"refused {event['method']} from {event['peer']}: {event['reason']}",
     "world_next": lambda event: f"world {event['version']} is coming, of {event['size']} workers",

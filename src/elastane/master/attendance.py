@@ -183,17 +183,16 @@ class Attendance:
                     self._task_manager.resume(name, dataset, held, progress)
                 case "give_back":
                     dataset = DatasetName(message.give_back.dataset)
-                    tasks = [TaskId(task) for task in message.give_back.task]
-                    refused = self._task_manager.give_back(name, dataset, tasks, wire.checked_error(message.give_back))
-                    self._training_service.gave_back(name, dataset, tasks)
+                    refused = self._give_back(name, message.give_back)
                 case "join_world" | "leave_world" | "world_ready" | "world_moved" | "world_broken":
                     self._handle_world(name, message)
                 case "store_set" | "store_get":
                     self._handle_store(name, message, outbox)
                 case "data_position":
-                    dataset = DatasetName(message.data_position.dataset)
-                    position = wire.position_from_wire(message.data_position)
-                    self._task_manager.report(name, dataset, position, message.data_position.step)
+                    told = message.data_position
+                    dataset = DatasetName(told.dataset)
+                    position = wire.position_from_wire(told)
+                    self._task_manager.report(name, dataset, position, told.step, restored=told.restored)
                 case "define_evaluation" | "version_written" | "task_done" | "training_done":
                     self._handle_evaluation(name, message)
                 case "hello" | "goodbye" | None:
@@ -203,23 +202,20 @@ class Attendance:
         except (DatasetMismatch, InvalidInput, RequestRefused, StaleLease) as error:
             refused = [str(error)]
         if refused:
-            told = pb.Refused(
+            answer = pb.Refused(
                 reason="; ".join(refused),
                 dataset=dataset,
                 evaluation=body == "define_evaluation",
                 world=body == "join_world",
             )
-            outbox.put_nowait(pb.MasterMessage(refused=told))
+            outbox.put_nowait(pb.MasterMessage(refused=answer))
 
-    def _handle_store(self, name: NodeName, message: pb.NodeMessage, outbox: Outbox) -> None:
-        if message.WhichOneof("body") == "store_set":
-            entry = wire.checked_store_set(message.store_set)
-            self._rendezvous.store.set(name, entry.version, entry.key, entry.value)
-        else:
-            asked = message.store_get
-            self._rendezvous.store.get(
-                name, asked.version, asked.key, lambda value: outbox.put_nowait(_stored(asked, value))
-            )
+    def _give_back(self, name: NodeName, given: pb.GiveBack) -> list[str]:
+        dataset, tasks = DatasetName(given.dataset), [TaskId(task) for task in given.task]
+        refused = self._task_manager.give_back(name, dataset, tasks, wire.checked_error(given))
+        if self._training_service_or_none is not None:
+            self._training_service_or_none.gave_back(name, dataset, tasks)
+        return refused
 
     def _handle_evaluation(self, name: NodeName, message: pb.NodeMessage) -> None:
         match message.WhichOneof("body"):

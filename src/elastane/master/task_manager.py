@@ -164,15 +164,25 @@ class TaskManager:
                 self._check_finished(name)
         return refused
 
-    def report(self, worker: NodeName, name: DatasetName, position: Position, steps: int) -> None:
-        """Take the workers' word on how far a data set in lockstep is. Raises RequestRefused, InvalidInput."""
+    def report(
+        self, worker: NodeName, name: DatasetName, position: Position, steps: int, *, restored: bool = False
+    ) -> None:
+        """Take the workers' word on how far a data set in lockstep is. Raises RequestRefused, InvalidInput.
+
+        What is `restored` from a checkpoint is not committed again.
+        """
         ledger = self.step_ledgers.get(name)
         if ledger is None:
             raise RequestRefused(f'data set "{name}" is not in lockstep here')
-        if position.start < ledger.position.start:
-            self._events.emit("position_reset", dataset=name, done=ledger.position.done, now=position.done)
+        before = ledger.position
+        new = ledger.report(position)
+        if restored:
+            self._events.emit("position_restored", dataset=name, done=before.done, now=position.done, step=steps)
+            new = ()
+        elif position.start < before.start:
+            self._events.emit("position_reset", dataset=name, done=before.done, now=position.done)
         self.steps = steps
-        for shard in ledger.report(position):
+        for shard in new:
             self.rate.add(len(shard), self._clock())
             self._events.emit(
                 "samples_committed", dataset=name, epoch=shard.epoch, start=shard.start, end=shard.end, node=worker

@@ -11,3 +11,6 @@ ENV_TOKEN_FILE = "ELASTANE_TOKEN_FILE"  # noqa: S105  # likewise
 
 ENV_NODE = "ELASTANE_NODE"
 """The node's full name."""
+
+ENV_MEMORY = "ELASTANE_MEMORY"
+"""A folder in memory that outlives the node, as long as its job runs on this machine."""

@@ -131,7 +131,7 @@ class WorkerEvaluation:
         if steps == self._steps:
             return
         self._steps = steps
-        if client.wanted and steps % client.wanted == 0 and self._trainer.is_first and not self._is_writing:
+        if client.wanted and steps % client.wanted == 0 and self._trainer.place.rank == 0 and not self._is_writing:
             snapshot = self._trainer.snapshots.take(model_only=True)
             self._writer = threading.Thread(
                 target=self._write, args=(snapshot, client.folder), name="elastane-version", daemon=True

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -27,6 +28,8 @@ PIECE_BYTES = 4 << 20
 """Who waits for another thread's copy waits for at most so much."""
 
 THREAD_ENDS_S = 10.0
+
+Bytes = npt.NDArray[np.uint8]
 
 Memory = Callable[[str, int], Tensor]
 """Gives host memory, as bytes, for a part of so many. What it raises ends the snapshot, and nothing else."""
@@ -162,12 +165,13 @@ class _Copying:
         optimizer: dict[str, Tensor] = {}
         for name, unit in zip(self._names, units, strict=True):
             parameter, *state = unit.tensors
-            (optimizer if _is_extra(name) else model)[name] = parameter
+            (optimizer if is_extra(name) else model)[name] = parameter
             optimizer |= {f"{name}.{key}": value for key, value in zip(unit.meta["keys"], state, strict=True)}
         rest: dict[str, Any] = {"small": self._small}
         sources = [("model", model)]
         if self._random is not None:
             rest["random"] = self._random.plain()
+            rest["kinds"] = kinds(replica)
             rest["units"] = {name: unit.meta for name, unit in zip(self._names, units, strict=True)}
             sources.append(("optimizer", optimizer))
         parts: dict[str, Part] = {}
@@ -188,11 +192,10 @@ class _Copying:
         elif source.is_cuda or not source.is_contiguous():
             yield lambda: _copy(target, source)
         elif source.numel():
-            # numpy's copy lets the interpreter go on, and keeps to its own thread: the cores are for the training.
             to, origin = _bytes(target), _bytes(source)
             for start in range(0, len(to), PIECE_BYTES):
                 end = start + PIECE_BYTES
-                yield lambda to=to[start:end], origin=origin[start:end]: np.copyto(to, origin)  # type: ignore[misc]
+                yield lambda to=to[start:end], origin=origin[start:end]: _copy_bytes(to, origin)  # type: ignore[misc]
 
     def _copy_on_stream(self, target: Tensor, source: Tensor) -> None:
         with torch.cuda.stream(self._stream):
@@ -229,7 +232,18 @@ def parameter_names(replica: Replica) -> list[str]:
     return [known.get(parameter, f"#{index}") for index, parameter in enumerate(replica.parameters)]  # type: ignore[call-overload]
 
 
-def _is_extra(name: str) -> bool:
+def kinds(replica: Replica) -> dict[str, Any]:
+    """What the settings of a snapshot are for."""
+    return {
+        "optimizer": type(replica.optimizer).__qualname__,
+        "groups of parameters": len(replica.optimizer.param_groups),
+        "scheduler": None if replica.scheduler is None else type(replica.scheduler).__qualname__,
+        "scaler": None if replica.scaler is None else type(replica.scaler).__qualname__,
+    }
+
+
+def is_extra(name: str) -> bool:
+    """Whether only the optimizer has this parameter."""
     return name.startswith("#")
 
 
@@ -237,5 +251,11 @@ def _copy(target: Tensor, source: Tensor) -> None:
     target.copy_(source)
 
 
-def _bytes(tensor: Tensor) -> Any:
-    return tensor.detach().reshape(-1).view(torch.uint8).numpy()
+def _copy_bytes(to: Bytes, origin: Bytes) -> None:
+    # numpy's copy lets the interpreter go on, and keeps to its own thread: the cores are for the training.
+    np.copyto(to, origin)
+
+
+def _bytes(tensor: Tensor) -> Bytes:
+    data: Bytes = tensor.detach().reshape(-1).view(torch.uint8).numpy()
+    return data

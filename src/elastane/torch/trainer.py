@@ -9,9 +9,10 @@ of a round, the gradients are still there: the next world compares who finished 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn, optim
 from torch.distributed import Work
 
@@ -23,6 +24,8 @@ from elastane.torch.control import Control
 from elastane.torch.groups import Group, WorldBroken
 from elastane.torch.handover import bring_level
 from elastane.torch.replica import Replica
+from elastane.torch.saving import Saving
+from elastane.torch.settings import TrainerSettings
 from elastane.torch.snapshot import Snapshots
 from elastane.torch.virtual_ranks import VirtualRanks
 from elastane.torch.worlds import Moved, Worlds
@@ -36,30 +39,15 @@ SETTLE_PATIENCE_S = 10.0
 class Trainer:
     """Trains one model on all workers of the job. `job.trainer` makes it."""
 
-    def __init__(
-        self,
-        link: Link,
-        model: nn.Module,
-        optimizer: optim.Optimizer,
-        *,
-        scheduler: Any | None,
-        clip_grad_norm: float | None,
-        global_batch_size: int | None,
-        grad_scaler: torch.amp.GradScaler | None,
-        deterministic: bool,
-        backend: str | None,
-    ) -> None:
-        if global_batch_size is not None and global_batch_size < 1:
-            raise InvalidInput(f"global_batch_size: {global_batch_size} is below 1")
-        if deterministic and global_batch_size is None:
-            raise InvalidInput("deterministic: needs a global_batch_size, whose parts are the virtual ranks")
+    def __init__(self, link: Link, model: nn.Module, optimizer: optim.Optimizer, settings: TrainerSettings) -> None:
         self._link = link
-        self._replica = Replica(model, optimizer, scheduler, grad_scaler, clip_grad_norm)
+        self._replica = Replica(model, optimizer, settings.scheduler, settings.grad_scaler, settings.clip_grad_norm)
         self.snapshots = Snapshots(self._replica)
         self._buckets = GradientBuckets(self._replica.trained)
-        self._worlds = Worlds(link, self._replica, self._buckets, backend or "nccl")
-        self._global_batch_size = global_batch_size
-        self._virtual = VirtualRanks(self._replica) if deterministic else None
+        self._worlds = Worlds(link, self._replica, self._buckets, settings.backend)
+        self._saving = Saving(link, self._worlds, self._replica, self.snapshots, settings.saves)
+        self._global_batch_size = settings.global_batch_size
+        self._virtual = VirtualRanks(self._replica) if settings.deterministic else None
         self._part = 0
         self._feeds: dict[int, LockstepFeed] = {}
         self._feed: LockstepFeed | None = None
@@ -121,6 +109,13 @@ class Trainer:
         if self._worlds.current is None and not self._worlds.left and (moved := self._worlds.wait()) is not None:
             self._settle_or_recover(moved)
 
+    def save(self, folder: str | Path | None = None) -> Future[Path] | None:
+        """Save the state behind the next steps, by default where the automatic checkpoints are.
+
+        Any worker may call it; that of rank 0 saves, and gets the checkpoint's path once it is on disk.
+        """
+        return self._saving.save(folder) if self.place.rank == 0 else None
+
     def state_dict(self) -> dict[str, Any]:
         """Everything that training goes on from, to be saved."""
         return self._replica.state_dict()
@@ -134,23 +129,22 @@ class Trainer:
     # --- for the data streams and the job ---
 
     @property
-    def is_first(self) -> bool:
-        """Whether this worker has rank 0."""
-        return self._worlds.current is None or self._worlds.current.place.rank == 0
-
-    @property
     def left(self) -> bool:
         """Whether this worker is out of the world, and gets no more batches."""
         return self._worlds.left
 
     def enter(self, feed: LockstepFeed) -> bool:
         self._feeds[feed.mark] = feed
+        self._saving.tell_restored(feed.name)
         if self._is_over(feed):
             return False
         if self._worlds.current is None and not self.left:
             if (moved := self._worlds.wait(lambda: self._is_over(feed))) is None:
                 return False
             self._settle_or_recover(moved)
+            self._saving.tell_restored(feed.name)
+            if self._is_over(feed):
+                return False
         if self._feed is not feed and self._round is not None and self._round.held:
             self._drop_gradients()
             self._finish_round()  # What an earlier loop took, and trained on no more.
@@ -182,6 +176,7 @@ class Trainer:
     def leave(self) -> None:
         """Let the others go on without this worker, and close."""
         try:
+            self._saving.before_leaving()
             if self._worlds.current is not None and not self.left:
                 if self._global_batch_size is None:
                     self._drop_gradients()
@@ -206,6 +201,7 @@ class Trainer:
     def join_threads(self) -> None:
         """After the link is closed too: let nothing run on when Python ends."""
         self._worlds.join_threads()
+        self._saving.close()
         self.snapshots.close()
 
     # --- a round ---
@@ -243,8 +239,7 @@ class Trainer:
 
     def _open_round(self, feed: LockstepFeed) -> Round:
         if self._round is None:
-            group = self._worlds.current
-            place = Place(0, 0, 1) if group is None else group.place
+            place = self.place
             unit = 1 if self._virtual is None else feed.batch_size
             self._round = Round(feed, self._position(feed), place, self._global_batch_size, unit)
             if self._held_by_all or self._takers:
@@ -381,6 +376,7 @@ class Trainer:
         self._takers = []
         if feed is not None and (group is None or group.place.rank == 0):
             self._link.report(feed.name, self._position(feed), replica.steps)
+        self._saving.after_round()
         if passed:
             self._move()
 
@@ -438,7 +434,7 @@ class Trainer:
         while True:
             try:
                 if moved.sync:
-                    self._compare(moved.group)
+                    self._compare(moved.group, restore=not moved.over)
                 break
             except WorldBroken:
                 self._worlds.broken()
@@ -456,13 +452,15 @@ class Trainer:
         self._link.world_moved(moved.group.place.version, self._replica.rounds, checksum)
         if moved.group.place.rank == 0:
             # Whoever had this rank may be gone, and the last that it finished with it.
-            for name, position in self._replica.positions.items():
-                self._link.report(name, position, self._replica.steps)
+            for name in self._replica.positions.keys() - self._saving.untold.keys():
+                self._link.report(name, self._replica.positions[name], self._replica.steps)
         return not moved.sync
 
-    def _compare(self, group: Group) -> None:
+    def _compare(self, group: Group, *, restore: bool) -> None:
         """Bring all members to the state of those who are furthest, and agree on who holds which samples."""
-        everyone = group.exchange(self._word())
+        everyone = group.exchange(self._word() | self._saving.offer())
+        if restore and self._saving.restore_best(group.place.rank, everyone):
+            everyone = group.exchange(self._word())
         furthest = bring_level(group, self._replica, [one["rounds"] for one in everyone])
         if group.place.rank not in furthest:
             self._drop_round()

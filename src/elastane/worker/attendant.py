@@ -66,6 +66,7 @@ class _Report(NamedTuple):
     dataset: DatasetName
     position: Position
     step: int
+    restored: bool
 
 
 class Attendant:
@@ -210,8 +211,8 @@ class Attendant:
     def give_notice(self) -> None:
         self._said.append(pb.NodeMessage(leave_world=pb.LeaveWorld()))
 
-    def report(self, dataset: DatasetName, position: Position, step: int) -> None:
-        self._said.append(_Report(dataset, position, step))
+    def report(self, dataset: DatasetName, position: Position, step: int, *, restored: bool = False) -> None:
+        self._said.append(_Report(dataset, position, step, restored))
 
     def flush(self) -> None:
         self._on_loop(self._pass_on)
@@ -262,7 +263,7 @@ class Attendant:
                 self._outbox.put_nowait(said)
                 continue
             if isinstance(said, _Report):
-                if not isinstance(following, _Report) or following.dataset != said.dataset:
+                if said.restored or not isinstance(following, _Report) or following.dataset != said.dataset:
                     self._outbox.put_nowait(pb.NodeMessage(data_position=wire.position_to_wire(*said)))
                 continue
             progress.update(said.progress)

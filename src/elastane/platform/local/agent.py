@@ -22,8 +22,10 @@ from typing import Any
 
 import psutil
 
+from elastane.model.environment import ENV_MEMORY
 from elastane.platform.local.memory import MemoryWatch, kernel_oom_kills
 from elastane.platform.local.prctl import adopt_orphans, die_with_parent
+from elastane.platform.local.shared_memory import SharedMemory
 from elastane.platform.local.warm_start import Launch, WarmStarts
 
 MAX_COMMAND_BYTES = 128 * 1024
@@ -51,6 +53,7 @@ class Agent:
         self._lifeline = lifeline
         self._processes: dict[int, _Process] = {}
         self._warm_starts = WarmStarts(wanted=warm_start)
+        self._shared_memory = SharedMemory()
         self._ending = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._cpus = os.sched_getaffinity(0)
@@ -78,6 +81,7 @@ class Agent:
             pass
         finally:
             await self._end_all()
+            self._shared_memory.close()
 
     async def _take_commands(self) -> None:
         while message := await self._loop.sock_recv(self._commands, MAX_COMMAND_BYTES):
@@ -104,6 +108,8 @@ class Agent:
             return  # A master that died had asked for it, and the one after it did not know.
         cpus = frozenset(self._choose_cpus(cpu))
         environment = {**os.environ, **env}
+        if self._shared_memory.path is not None:
+            environment[ENV_MEMORY] = str(self._shared_memory.path)
         if cpus:
             environment.setdefault("OMP_NUM_THREADS", str(len(cpus)))
         launch = Launch(node, tuple(command), environment, cpus)

@@ -202,16 +202,18 @@ class StoreGet(_message.Message):
     def __init__(self, version: _Optional[int] = ..., key: _Optional[str] = ...) -> None: ...
 
 class DataPosition(_message.Message):
-    __slots__ = ("dataset", "start", "left", "step")
+    __slots__ = ("dataset", "start", "left", "step", "restored")
     DATASET_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
     LEFT_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
+    RESTORED_FIELD_NUMBER: _ClassVar[int]
     dataset: str
     start: int
     left: _containers.RepeatedCompositeFieldContainer[Span]
     step: int
-    def __init__(self, dataset: _Optional[str] = ..., start: _Optional[int] = ..., left: _Optional[_Iterable[_Union[Span, _Mapping]]] = ..., step: _Optional[int] = ...) -> None: ...
+    restored: bool
+    def __init__(self, dataset: _Optional[str] = ..., start: _Optional[int] = ..., left: _Optional[_Iterable[_Union[Span, _Mapping]]] = ..., step: _Optional[int] = ..., restored: _Optional[bool] = ...) -> None: ...
 
 class Span(_message.Message):
     __slots__ = ("start", "end")
