@@ -56,7 +56,7 @@ def test_a_job_that_was_killed_goes_on_with_more_workers_to_the_same_end(jobs: J
     kill = fail_at_phase(rank=0, size=2, step=8, phase="saved", how="kill-job")
     killed = run(jobs, "--step-ms", "5", kill, name="job-killed", workers="2")
     assert killed.code != 0
-    again = run(jobs, name="job-again", workers="3")
+    again = run(jobs, name="job-again", workers="3:3")
     assert final_state(again) == undisturbed
     (restored,) = again.of("position_restored")
     assert restored["step"] >= 8

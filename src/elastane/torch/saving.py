@@ -131,9 +131,8 @@ class Saving:
             self._thread.start()
         slot: Slot = self._own if self._shared is None else self._shared.next()
         if keep is None or self._is_busy():
-            slot = OwnMemory(
-                pinned=False
-            )  # The others may still be written from; and pinning is for what is used again.
+            # The other slots may still be written from. This one is used once: to pin it would not pay.
+            slot = OwnMemory(pinned=False)
         saved: Future[Path] = Future()
         self._queue.put(_Save(folder, keep, slot, self._snapshots.take(memory=slot.memory), saved))
         return saved
