@@ -36,7 +36,13 @@ class Family:
                 [str(word) for word in command],
                 cwd=ROOT,
                 # Gloo listens where the host's name leads, unless told otherwise.
-                env={**os.environ, "PYTHONPATH": str(ROOT), "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", **env},
+                env={
+                    **os.environ,
+                    "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}",
+                    "GLOO_SOCKET_IFNAME": "lo",
+                    "OMP_NUM_THREADS": "1",
+                    **env,
+                },
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

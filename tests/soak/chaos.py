@@ -33,7 +33,7 @@ class Chaos:
     def __init__(self, folder: Path, rng: random.Random) -> None:
         self._folder = folder
         self._rng = rng
-        self._env = {**os.environ, "ELASTANE_STATE_DIR": str(folder), "PYTHONPATH": str(ROOT)}
+        self._env = {**os.environ, "ELASTANE_STATE_DIR": str(folder), "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
         self.actions: Counter[str] = Counter()
 
     def run(self) -> None:

@@ -52,7 +52,7 @@ def run(folder: Path, name: str, steps: int, kills: int, rng: random.Random) -> 
     with (folder / f"{name}.out").open("w") as output:
         job = psutil.Popen(
             [sys.executable, "-m", "elastane", *words, *pace],
-            env={**os.environ, STATE_ENV: str(folder), "PYTHONPATH": os.environ.get("PYTHONPATH", str(ROOT))},
+            env={**os.environ, STATE_ENV: str(folder), "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"},
             stdout=output,
             stderr=subprocess.STDOUT,
         )

@@ -240,7 +240,7 @@ class Soak:
         with self._output.open("w") as output:
             return subprocess.Popen(
                 [sys.executable, "-m", "elastane", *words, *limits, str(SCRIPT), *data, *pace, *fixed],
-                env={**os.environ, STATE_ENV: str(self._folder), "PYTHONPATH": str(ROOT)},
+                env={**os.environ, STATE_ENV: str(self._folder), "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"},
                 stdout=output,
                 stderr=subprocess.STDOUT,
             )
