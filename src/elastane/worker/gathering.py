@@ -110,6 +110,8 @@ class GatheringMember:
 
     def next_world(self, place: Place, *, recover: bool, over: bool) -> None:  # noqa: ARG002  # it stops either way
         with self._changed:
+            if not over and not self._void and self._place is not None and place.version <= self._place.version:
+                return  # A master that came after another tells it once more.
             self._over = self._over or over
             self._next = None if over else place
             self._changed.notify_all()
