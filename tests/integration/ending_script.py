@@ -17,6 +17,9 @@ import numpy as np
 import psutil
 import torch
 
+OF_ITS_OWN = ("ELASTANE_NODE", "ELASTANE_MEMORY")
+"""What no two nodes, or no two agents, have in common."""
+
 
 def returns() -> None:
     """End by the end of the script."""
@@ -114,7 +117,7 @@ def tells() -> None:
         "main": [main.__file__, __name__, main.__spec__, main.__cached__, type(main.__loader__).__name__],
         "names": NAMES,
         "interpreter": [sys.executable, str(sys.flags), sys.prefix],
-        "environment": {name: value for name, value in os.environ.items() if name != "ELASTANE_NODE"},
+        "environment": {name: value for name, value in os.environ.items() if name not in OF_ITS_OWN},
         "seen": {name: psutil.Process().environ().get(name) for name in ("ELASTANE_NODE", "PATH")},
         "folder": os.getcwd(),
         "files": len(os.listdir("/proc/self/fd")),

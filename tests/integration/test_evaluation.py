@@ -109,7 +109,8 @@ def test_the_final_evaluation_goes_on_when_the_master_dies(jobs: Jobs) -> None:
     assert len(done.of("evaluation_started")) == 2, "what was at work is begun anew"
     (finished,) = done.of("evaluation_finished")
     assert_as_here(finished, load_file(export / "model.safetensors"))
-    assert {event["reason"] for event in done.of("node_ended")} == {"done"}
+    # An evaluator that is about to end may be told to.
+    assert {event["reason"] for event in done.of("node_ended") if not event["released"]} == {"done"}
 
 
 def test_an_error_in_evaluation_ends_the_job_with_its_name(jobs: Jobs) -> None:

@@ -12,12 +12,10 @@ from tests.training_faults import fail_at_phase
 SCRIPT = str(Path(__file__).with_name("training_script.py"))
 
 CASES = [
-    "sgd-momentum,scheduler",
-    "adam,clipping",
+    "sgd-momentum,scheduler,clipping",
+    "adam,accumulation,scaler",
     "adamw,batch-norm,tied",
     "adafactor,frozen",
-    "adamw,accumulation",
-    "adamw,scaler",
 ]
 """Every model of the script has parameters that no gradient comes to, too."""
 
@@ -114,7 +112,8 @@ def test_the_newcomer_dies_before_it_is_a_member_and_nobody_stops(jobs: Jobs, ph
         jobs, "--until", "2,3", join, fail_at_phase(rank=-1, size=0, step=0, phase=phase), workers="2:3", restarts=1
     )
     assert_nothing_lost(done)
-    assert not [event for event in done.of("world_next") if event["recover"]]
+    # Who follows may be ready already, and voted in: then the others must form a world without it.
+    assert phase == "follow" or not [event for event in done.of("world_next") if event["recover"]]
 
 
 def test_two_die_at_once(jobs: Jobs) -> None:

@@ -279,6 +279,9 @@ class WorldMachine(RuleBasedStateMachine):
                 if told.recover and (member.world is not None):
                     member.stopped = True
             case Go(world, _):
+                if member.world is not None and world.version > member.world.version and member.name not in world.ranks:
+                    # Who is to leave need not have heard of the next world: it is told to vote.
+                    member.next = NextWorld(world, recover=False)
                 if member.next is not None and member.next.world == world:
                     member.go = world.version
                     if member.next.recover or member.world is None:

@@ -104,8 +104,6 @@ class Agent:
         cpu: float | None,
         memory_bytes: int | None,
     ) -> None:
-        if node in self._known:
-            return  # A master that died had asked for it, and the one after it did not know.
         cpus = frozenset(self._choose_cpus(cpu))
         environment = {**os.environ, **env}
         if self._shared_memory.path is not None:
