@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PROTOS := $(wildcard src/elastane/rpc/protos/*.proto)
 
-.PHONY: setup demo test lint bench soak docs protos lock help
+.PHONY: setup demo test slow lint bench soak docs protos lock help
 
 help:  ## Show the targets.
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1	/' | expand -t 16
@@ -21,8 +21,11 @@ $(VENV)/.ready: requirements-dev.lock pyproject.toml
 demo: setup  ## Train while a worker joins, one is drained and one is killed, and show what it cost.
 	$(BIN)/python examples/demo.py
 
-test: setup  ## Run all tests, with coverage.
-	$(BIN)/pytest --cov --cov-report=term
+test: setup  ## Run the tests, with coverage.
+	$(BIN)/pytest --cov --cov-report=term -m "not slow"
+
+slow: setup  ## Run the tests that take long.
+	$(BIN)/pytest -m slow
 
 lint: setup  ## Check style, types, layers, generated files and docs.
 	$(BIN)/ruff check .

@@ -52,6 +52,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> str:
     return final_state(run(Jobs(tmp_path_factory.mktemp("undisturbed")), name="job", workers="1"))
 
 
+@pytest.mark.slow
 def test_a_job_that_was_killed_goes_on_with_more_workers_to_the_same_end(jobs: Jobs, undisturbed: str) -> None:
     kill = fail_at_phase(rank=0, size=2, step=8, phase="saved", how="kill-job")
     killed = run(jobs, "--step-ms", "5", kill, name="job-killed", workers="2")

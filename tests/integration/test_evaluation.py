@@ -92,6 +92,7 @@ def test_workers_evaluate_beside_their_steps_when_there_are_no_evaluators(jobs: 
     assert len(done.of("node_ended", reason="done")) == 2
 
 
+@pytest.mark.slow
 def test_training_stops_when_it_gets_no_better_and_the_job_succeeds(jobs: Jobs) -> None:
     arguments = ("--every-steps", "5", "--best", "loss:min", "--early-stop", "2", "--lr", "0", "--samples", "1000000")
     done = run(jobs, *arguments, options=("--workers", "2", "--evaluators", "1"))
@@ -101,6 +102,7 @@ def test_training_stops_when_it_gets_no_better_and_the_job_succeeds(jobs: Jobs) 
     assert done.of("job_ended", end="succeeded")
 
 
+@pytest.mark.slow
 def test_the_final_evaluation_goes_on_when_the_master_dies(jobs: Jobs) -> None:
     export = jobs.folder / "model"
     arguments = ("--best", "auc:max", "--export", str(export), "--samples", "400", "--kill-master", "evaluator-0")

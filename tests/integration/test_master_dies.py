@@ -25,6 +25,7 @@ def test_leases_and_progress_outlive_the_master(jobs: Jobs) -> None:
     assert_only_the_master_died(done)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rank", "size", "phase"), [(0, 1, "snapshot"), (0, 1, "move"), (0, 2, "moved")])
 def test_the_master_dies_while_the_world_changes(jobs: Jobs, rank: int, size: int, phase: str) -> None:
     join = fail_at_phase(rank=0, size=1, phase="step", how="join=2")
@@ -43,6 +44,7 @@ def test_a_worker_that_dies_while_there_is_no_master_is_replaced(jobs: Jobs) -> 
     assert len(done.of("master_restarted")) == 1
 
 
+@pytest.mark.slow
 def test_training_ends_with_the_same_weights_though_its_master_dies(jobs: Jobs) -> None:
     data = (
         "--samples",

@@ -53,6 +53,7 @@ class Agents:
         return Process(command, {**self._env, **env})
 
 
+@pytest.mark.slow
 def test_a_ddp_script_goes_on_when_an_agent_is_killed_and_when_one_comes(
     jobs: Jobs, handlers: Path, tmp_path: Path
 ) -> None:

@@ -57,6 +57,7 @@ def test_an_unknown_optimizer_is_copied_and_says_so_once(jobs: Jobs) -> None:
     assert done.stdout.count("gets a full copy of the state") == 2, done.stdout  # each worker says it once
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("phase", ["begin", "sums", "finished"])
 def test_each_worker_in_turn_dies_in_a_step_and_the_others_finish_it(jobs: Jobs, phase: str) -> None:
     kills = [fail_at_phase(rank=rank, size=3, step=15 + 20 * rank, phase=phase) for rank in (0, 1, 2)]
@@ -65,6 +66,7 @@ def test_each_worker_in_turn_dies_in_a_step_and_the_others_finish_it(jobs: Jobs,
     assert len(done.of("node_ended", reason="killed")) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("global_batch", [(), ("--global-batch-size", "16")])
 def test_all_samples_are_in_one_step_each(jobs: Jobs, global_batch: tuple[str, ...]) -> None:
     kill = fail_at_phase(rank=1, size=3, phase="finish")
@@ -73,6 +75,7 @@ def test_all_samples_are_in_one_step_each(jobs: Jobs, global_batch: tuple[str, .
     assert done.committed() == every_sample_once(1003, 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [20, 21])
 def test_a_worker_that_quits_a_global_batch_leaves_the_rest_to_the_others(jobs: Jobs, after: int) -> None:
     """One of the two numbers is in the middle of a global batch, of which each worker has two parts."""
@@ -83,11 +86,13 @@ def test_a_worker_that_quits_a_global_batch_leaves_the_rest_to_the_others(jobs: 
     assert "seen 2.000000000 to 2.000000000" in done.stdout
 
 
+@pytest.mark.slow
 def test_statistics_of_a_batch_norm_may_differ_in_the_middle_of_a_step(jobs: Jobs) -> None:
     done = train(jobs, "--case", "adamw,batch-norm", "--until", "3,2", fail_at_phase(rank=1, size=3, phase="finish"))
     assert_nothing_lost(done)
 
 
+@pytest.mark.slow
 def test_what_only_one_worker_did_not_finish_it_gets_from_the_others(jobs: Jobs) -> None:
     half = fail_at_phase(rank=1, size=3, phase="summed", how="break")
     done = train(jobs, "--until", "3,3", half)
@@ -96,6 +101,7 @@ def test_what_only_one_worker_did_not_finish_it_gets_from_the_others(jobs: Jobs)
     assert sizes(done).count(3) >= 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("phase", ["snapshot", "move", "moved"])
 def test_the_donor_dies(jobs: Jobs, phase: str) -> None:
     join = fail_at_phase(rank=0, size=2, phase="step", how="command=scale JOB --workers 3")
@@ -105,6 +111,7 @@ def test_the_donor_dies(jobs: Jobs, phase: str) -> None:
     assert done.of("node_ended", reason="killed")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("phase", ["follow-state", "follow"])
 def test_the_newcomer_dies_before_it_is_a_member_and_nobody_stops(jobs: Jobs, phase: str) -> None:
     join = fail_at_phase(rank=0, size=2, phase="step", how="command=scale JOB --workers 3")
@@ -116,6 +123,7 @@ def test_the_newcomer_dies_before_it_is_a_member_and_nobody_stops(jobs: Jobs, ph
     assert phase == "follow" or not [event for event in done.of("world_next") if event["recover"]]
 
 
+@pytest.mark.slow
 def test_two_die_at_once(jobs: Jobs) -> None:
     kills = [fail_at_phase(rank=rank, size=4, phase="finish") for rank in (1, 3)]
     done = train(jobs, "--until", "4,2", *kills, workers="4")
@@ -123,6 +131,7 @@ def test_two_die_at_once(jobs: Jobs) -> None:
     assert len(done.of("node_ended", reason="killed")) == 2
 
 
+@pytest.mark.slow
 def test_another_dies_while_the_rest_recover(jobs: Jobs) -> None:
     first = fail_at_phase(rank=1, size=4, phase="sums")
     second = fail_at_phase(rank=0, size=3, step=0, phase="compare")
@@ -131,12 +140,14 @@ def test_another_dies_while_the_rest_recover(jobs: Jobs) -> None:
     assert len(done.of("node_ended", reason="killed")) == 2
 
 
+@pytest.mark.slow
 def test_a_stopped_worker_is_given_up_and_the_others_go_on(jobs: Jobs) -> None:
     done = train(jobs, "--until", "3,2", fail_at_phase(rank=2, size=3, phase="finish", how="stop"))
     assert_nothing_lost(done)
     assert done.of("node_lost")
 
 
+@pytest.mark.slow
 def test_an_error_in_one_worker_is_its_own(jobs: Jobs) -> None:
     done = train(jobs, "--until", "3,3", fail_at_phase(rank=1, size=3, phase="step", how="raise"), restarts=1)
     assert_nothing_lost(done)
@@ -152,6 +163,7 @@ def test_a_drained_worker_works_on_until_the_others_can_do_without_it(jobs: Jobs
     assert done.of("node_ended", node="worker-1", reason="done")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("deterministic", [False, True])
 def test_the_losses_are_the_same_with_and_without_membership_changes(jobs: Jobs, deterministic: bool) -> None:
     arguments = ["--samples", "1600", "--global-batch-size", "32", "--batch-size", "8", "--double"]

@@ -14,7 +14,7 @@ from elastane.model.evaluation import EvaluationSpec, Goal
 from tests.property.evaluation_machine import EvaluationMachine
 
 RUNS = settings(max_examples=150, stateful_step_count=40, deadline=None)
-HUNT = settings(RUNS, max_examples=400, database=None, phases=[Phase.generate], report_multiple_bugs=False)
+HUNT = settings(RUNS, max_examples=4000, database=None, phases=[Phase.generate], report_multiple_bugs=False)
 
 
 def test_evaluation_keeps_its_promises() -> None:
