@@ -71,6 +71,7 @@ class NodeMachine(RuleBasedStateMachine):
         elif policy.counts and node.restarts >= self.limits.restart_count:
             assert not fresh, "no restart was left"
         else:
+            assert len(fresh) == 1, "a restart was left"
             (replacement,) = fresh
             assert replacement.slot == node.slot
             assert replacement.restarts == node.restarts + policy.counts

@@ -15,7 +15,7 @@ from elastane.model.plan import ScalePlan
 from tests.property.node_machine import NodeMachine
 
 RUNS = settings(max_examples=400, stateful_step_count=40, deadline=None)
-HUNT = settings(RUNS, max_examples=1000, database=None, phases=[Phase.generate], report_multiple_bugs=False)
+HUNT = settings(RUNS, max_examples=3000, database=None, phases=[Phase.generate], report_multiple_bugs=False)
 
 
 def test_nodes_are_relaunched_by_the_rules_and_the_job_ends() -> None:
