@@ -179,10 +179,15 @@ class Rendezvous:
 
         A world that is being built is given up, for its store is lost; one that members may have moved to stands.
         """
-        if self.phase is Phase.BUILDING:
-            self._drop_next()
+        decisions: list[Decision] = []
+        if self.next is not None and self.phase is Phase.BUILDING:
+            if self.next.recover:
+                # Some of its members may be in a world that never settled: nobody but this one knows of them.
+                decisions += self._recover()
+            else:
+                self._drop_next()
         self._reports.clear()
-        return self._advance(now)
+        return decisions + self._advance(now)
 
     def retold(self, node: NodeName) -> list[Decision]:
         """What a node may not have heard, because it or the server was away."""
