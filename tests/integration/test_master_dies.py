@@ -57,7 +57,7 @@ def test_training_ends_with_the_same_weights_though_its_master_dies(jobs: Jobs) 
         "--case",
         "exactly-once",
     )
-    kills = [fail_at_phase(rank=0, size=2, step=step, phase="step", how="kill-master") for step in (20, 50, 80)]
+    kills = [fail_at_phase(rank=0, size=2, step=step, phase="step", how="kill-master") for step in (15, 35)]
     done = train(jobs, *data, *kills, workers="2")
     assert_nothing_lost(done)
     assert_only_the_master_died(done)
