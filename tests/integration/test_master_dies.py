@@ -26,7 +26,9 @@ def test_leases_and_progress_outlive_the_master(jobs: Jobs) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("rank", "size", "phase"), [(0, 1, "snapshot"), (0, 1, "move"), (0, 2, "moved")])
+@pytest.mark.parametrize(
+    ("rank", "size", "phase"), [(0, 1, "snapshot"), (-1, 0, "follow"), (0, 1, "move"), (0, 2, "moved")]
+)
 def test_the_master_dies_while_the_world_changes(jobs: Jobs, rank: int, size: int, phase: str) -> None:
     join = fail_at_phase(rank=0, size=1, phase="step", how="join=2")
     kill = fail_at_phase(rank=rank, size=size, step=0, phase=phase, how="kill-master")
@@ -57,7 +59,7 @@ def test_training_ends_with_the_same_weights_though_its_master_dies(jobs: Jobs) 
         "--case",
         "exactly-once",
     )
-    kills = [fail_at_phase(rank=0, size=2, step=step, phase="step", how="kill-master") for step in (15, 35)]
+    kills = [fail_at_phase(rank=0, size=2, step=step, phase="step", how="kill-master") for step in (20, 50, 80)]
     done = train(jobs, *data, *kills, workers="2")
     assert_nothing_lost(done)
     assert_only_the_master_died(done)
