@@ -43,11 +43,8 @@ def pushes(draw: st.DrawFn) -> Push:
 
 
 def same_keys(one: Keys, other: Keys) -> bool:
-    return (
-        one.tables.tolist() == other.tables.tolist()
-        and one.counts.tolist() == other.counts.tolist()
-        and one.ids.tolist() == other.ids.tolist()
-    )
+    pairs = ((one.tables, other.tables), (one.counts, other.counts), (one.ids, other.ids))
+    return all(mine.tolist() == theirs.tolist() for mine, theirs in pairs)
 
 
 @given(st.sampled_from(Op), st.integers(0, 127), _U32, st.integers(0, 1000))
@@ -126,8 +123,8 @@ def test_random_bodies_are_read_or_refused_and_never_more(body: bytes) -> None:
     ):
         try:
             read(body)
-        except MalformedMessage as error:
-            assert str(error)
+        except MalformedMessage:
+            continue
 
 
 @given(st.lists(st.integers(0, 99), max_size=20), st.binary(max_size=40), st.binary(max_size=16))
@@ -143,6 +140,6 @@ def test_what_servers_say_about_a_bucket_is_read_back(applied: dict[int, int], b
     rest = frames.write_applied(list(applied), list(applied.values()))
     read_bucket, epoch, read_rest = frames.read_bucket(joined(frames.write_bucket(bucket, 9, rest)), 7)
     assert (read_bucket, epoch, frames.read_applied(read_rest)) == (bucket, 9, applied)
-    shares = {client: 0.25 for client in applied}
+    shares = dict.fromkeys(applied, 0.25)
     assert frames.read_scales(joined(frames.write_scales(3, shares))) == (3, shares)
     assert frames.read_tick(joined(frames.write_tick(-1, 2.5))) == (-1, 2.5)

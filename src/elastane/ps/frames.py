@@ -35,6 +35,7 @@ _MAGIC = 0xE1A5
 _FIELDS = struct.Struct("<HBBII")
 _HEADER = struct.Struct("<HBBIII")
 _HELLO = struct.Struct("<32sHBxIQII")
+_WELCOME = struct.Struct("<II")
 _PULL = struct.Struct("<qqII")
 _PUSH = struct.Struct("<QqqdII")
 _ANSWER = struct.Struct("<II")
@@ -186,11 +187,7 @@ def token_digest(token: str) -> bytes:
 
 def write_hello(hello: Hello, token: str) -> Parts:
     """The body of a hello."""
-    return [
-        _HELLO.pack(
-            token_digest(token), PROTOCOL, hello.kind, hello.life, hello.number, hello.n_buckets, 0
-        )
-    ]
+    return [_HELLO.pack(token_digest(token), PROTOCOL, hello.kind, hello.life, hello.number, hello.n_buckets, 0)]
 
 
 def read_hello(body: Buffer, token: str) -> Hello:
@@ -206,6 +203,19 @@ def read_hello(body: Buffer, token: str) -> Hello:
         return Hello(Peer(kind), number, life, n_buckets)
     except ValueError as error:
         raise MalformedMessage(str(error)) from None
+
+
+def write_welcome(server: int, life: int) -> Parts:
+    """The answer to a hello: who listens here."""
+    return [_WELCOME.pack(server, life)]
+
+
+def read_welcome(body: Buffer) -> tuple[int, int]:
+    """The server that listens, and its life."""
+    if len(body) != _WELCOME.size:
+        raise MalformedMessage(f"a welcome of {len(body)} bytes")
+    server, life = _WELCOME.unpack(body)
+    return server, life
 
 
 def write_pull(pull: Pull) -> Parts:
@@ -368,4 +378,4 @@ def _read_keys(
 
 
 def _raw(array: npt.NDArray[np.generic]) -> memoryview:
-    return memoryview(np.ascontiguousarray(array)).cast("B") if array.size else memoryview(b"")
+    return np.ascontiguousarray(array).view(np.uint8).data
