@@ -154,7 +154,7 @@ class Receiver:
         self._ledger.put(bucket, State.OWNED)
         if keep:
             self._ledger.backup[bucket] = self.peer
-        self._engine.tell(Took(bucket, epoch))
+        self._engine.tell(Took(bucket, epoch, self.peer if keep else None))
         return True
 
     def _release(self, header: Header, body: memoryview) -> bool:
