@@ -74,13 +74,13 @@ class Ownership:
                 raise RequestRefused(
                     f"epoch {epoch} is not above {ledger.map.entries[late[0]].epoch}, at which bucket {late[0]} is"
                 )
+            engine.apply_whole_steps(also=wanted)
             ledger.note_all({bucket: Entry(epoch, ledger.me) for bucket in wanted})
             for bucket in wanted:
                 ledger.put(bucket, State.OWNED)
                 ledger.backup[bucket] = NOBODY
                 self._give_up(bucket, "it was given out anew")
         self._nudge()
-        engine.apply_whole_steps()
 
     def promote(self, bucket: int, epoch: int) -> None:
         """Own a bucket of which a whole copy is here. Raises RequestRefused without one."""
