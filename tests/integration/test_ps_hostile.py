@@ -50,10 +50,10 @@ def closed_after(sock: socket.socket, *pieces: bytes, end: bool) -> bool:
                 sock.shutdown(socket.SHUT_WR)
             while sock.recv(1 << 16):
                 pass
-        except (BrokenPipeError, ConnectionResetError):
-            pass  # Closed as well.
         except TimeoutError:
             return False
+        except OSError:
+            pass  # Closed as well, while it was spoken to.
         return True
 
 
