@@ -1,7 +1,7 @@
 """What a store does with rows, compiled, and with the GIL released. Who calls holds the store's lock.
 
-Rows of large tables are not in the cache. So ids go through in blocks, in three passes that each ask for the memory
-that the next one needs: hash and ask for the index, look into the index and ask for the row, then use the row.
+Rows of large tables are not in the cache. So ids go through in blocks, and memory is asked for some ids ahead of where
+it is used: the place in the index when an id is hashed, and the row, as the index has it, before it is read.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ TABLE_FIELDS = 9
 COUNTERS = 0
 """The slab of the ids that are counted until they are admitted: rows of no weights."""
 
-_BLOCK = 128
+_BLOCK = 256
+_INDEX_AHEAD = 24
+_ROWS_AHEAD = 16
 _LINE = 64
 
 
@@ -51,22 +53,30 @@ def slab_at(slabs: Any, place: Any) -> Any:
 def _look_ahead(
     slab: Any, n_buckets: Any, salt: Any, ids_at: Any, count: Any, need: Any, hashes: Any, buckets: Any, rows: Any
 ) -> Any:
-    """The first two passes over a block of ids: their hashes, buckets, and most likely rows."""
-    for i in range(count):
-        hashed = hash64(load_i64(ids_at + 8 * i), salt)
-        bucket = bucket_of(hashed, n_buckets)
-        hashes[i] = hashed
-        buckets[i] = bucket
-        about = bucket_at(slab, bucket)
-        store_i64(about + BUCKET_LOAD, load_i64(about + BUCKET_LOAD) + 1)
-        prefetch(load_i64(about + BUCKET_SEGMENT) + WORD * place_of(hashed, capacity_of(slab, about)))
-    for i in range(count):
-        row = guess(slab, buckets[i], hashes[i])
-        rows[i] = row
-        if row != 0:
-            for line in range(0, need, _LINE):
-                prefetch(row + line)
-            prefetch(row + need - 1)
+    """The hashes, buckets, and most likely rows of a block of ids; the first rows are asked for."""
+    for i in range(count + _INDEX_AHEAD):
+        if i < count:
+            hashed = hash64(load_i64(ids_at + 8 * i), salt)
+            bucket = bucket_of(hashed, n_buckets)
+            hashes[i] = hashed
+            buckets[i] = bucket
+            about = bucket_at(slab, bucket)
+            store_i64(about + BUCKET_LOAD, load_i64(about + BUCKET_LOAD) + 1)
+            prefetch(load_i64(about + BUCKET_SEGMENT) + WORD * place_of(hashed, capacity_of(slab, about)))
+        at = i - _INDEX_AHEAD
+        if at >= 0:
+            row = guess(slab, buckets[at], hashes[at])
+            rows[at] = row
+            if at < _ROWS_AHEAD:
+                _ask_for(row, need)
+
+
+@part
+def _ask_for(row: Any, need: Any) -> Any:
+    if row != 0:
+        for line in range(0, need, _LINE):
+            prefetch(row + line)
+        prefetch(row + need - 1)
 
 
 @part
@@ -90,12 +100,15 @@ def pull(slabs: Any, tables: Any, scales: Any, n_buckets: Any, groups: Any, coun
         number = np.uint32(get(table, NUMBER))
         salt = salt_of(number)
         dim = get(slab, DIM)
+        need = WEIGHTS + WORD * dim
         if len(outs) > 1:
             out = outs[group]
         for start in range(0, counts[group], _BLOCK):
             count = min(_BLOCK, counts[group] - start)
-            _look_ahead(slab, n_buckets, salt, ids_at, count, WEIGHTS + WORD * dim, hashes, buckets, rows)
+            _look_ahead(slab, n_buckets, salt, ids_at, count, need, hashes, buckets, rows)
             for i in range(count):
+                if i + _ROWS_AHEAD < count:
+                    _ask_for(rows[i + _ROWS_AHEAD], need)
                 key = load_i64(ids_at + 8 * i)
                 row = _sure(slab, rows[i], buckets[i], hashes[i], number, key)
                 if row == 0:
@@ -194,12 +207,15 @@ def push(
         number = np.uint32(get(table, NUMBER))
         salt = salt_of(number)
         dim = get(slab, DIM)
+        need = get(slab, ROW_BYTES)
         if len(gradients) > 1:
             gradient = gradients[group]
         for start in range(0, counts[group], _BLOCK):
             count = min(_BLOCK, counts[group] - start)
-            _look_ahead(slab, n_buckets, salt, ids_at, count, get(slab, ROW_BYTES), hashes, buckets, rows)
+            _look_ahead(slab, n_buckets, salt, ids_at, count, need, hashes, buckets, rows)
             for i in range(count):
+                if i + _ROWS_AHEAD < count:
+                    _ask_for(rows[i + _ROWS_AHEAD], need)
                 key = load_i64(ids_at + 8 * i)
                 row = _sure(slab, rows[i], buckets[i], hashes[i], number, key)
                 if row == 0:  # An id that stands twice in the block may have got its row meanwhile.
