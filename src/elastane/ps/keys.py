@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from elastane.ps.addresses import address_of, floats, longs
+from elastane.ps.addresses import address_of, floats, load_i64
 from elastane.ps.compiled import kernel
 from elastane.ps.frames import Keys, Push
 from elastane.ps.hashing import bucket_of, hash64, salt_of
@@ -153,11 +153,10 @@ def warm_up() -> None:
 
 @kernel
 def _unique(ids_at: Any, n: Any, places: Any, found: Any, inverse: Any) -> Any:
-    ids = longs(ids_at, n)
     mask = np.uint64(len(places) - 1)
     count = 0
     for i in range(n):
-        key = ids[i]
+        key = load_i64(ids_at + 8 * i)
         at = hash64(key, np.uint64(0)) & mask
         while True:
             place = places[at]
