@@ -13,6 +13,8 @@ from numba.extending import intrinsic
 
 from elastane.ps.compiled import part
 
+_code: Any = cgutils  # It has no types.
+
 WORD = 4
 """Bytes of a word. Rows lie at multiples of it, so nothing here may be taken to lie at a multiple of 8."""
 
@@ -99,7 +101,7 @@ def _copy(typing_context: Any, to: Any, source: Any, count: Any) -> Any:
         del signature
         byte = ir.IntType(8).as_pointer()
         to, source, count = arguments
-        cgutils.raw_memcpy(builder, builder.inttoptr(to, byte), builder.inttoptr(source, byte), count, 1)
+        _code.raw_memcpy(builder, builder.inttoptr(to, byte), builder.inttoptr(source, byte), count, 1)
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64, types.int64), generate
@@ -115,7 +117,7 @@ def _clear(typing_context: Any, at: Any, count: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         del signature
         at, count = arguments
-        cgutils.memset(builder, builder.inttoptr(at, ir.IntType(8).as_pointer()), count, 0)
+        _code.memset(builder, builder.inttoptr(at, ir.IntType(8).as_pointer()), count, 0)
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64), generate

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from elastane.ps.addresses import WORD, copy, get, load_i64, load_u32, store_i64
+from elastane.ps.addresses import WORD, copy, get, load_i64, load_u32, prefetch, store_i64
 from elastane.ps.compiled import kernel, part
 from elastane.ps.hashing import bucket_of, hash64
 from elastane.ps.index import (
@@ -31,15 +31,22 @@ from elastane.ps.slab import (
     TABLE,
 )
 
+_AHEAD = 8
 _DIGEST_FACTOR = 0x9FB21C651E98DF25
 
 
 @part
 def _place_of_table(numbers: Any, places: Any, number: Any) -> Any:
     """Where in `tables` the one with this number is, given all numbers in order; -1 if there is none."""
-    place = np.searchsorted(numbers, number)
-    if place < len(numbers) and numbers[place] == number:
-        return places[place]
+    low, high = 0, len(numbers)
+    while low < high:
+        middle = (low + high) // 2
+        if numbers[middle] < number:
+            low = middle + 1
+        else:
+            high = middle
+    if low < len(numbers) and numbers[low] == number:
+        return places[low]
     return np.int64(-1)
 
 
@@ -56,9 +63,12 @@ def first_wrong(
     count: Any,
 ) -> Any:
     """The first of these rows that is of no table with this layout, or not of this bucket; -1 if there is none."""
+    number, table = np.int64(-1), np.int64(-1)
     for i in range(count):
         row = at + i * row_bytes
-        table = _place_of_table(numbers, places, np.int64(load_u32(row + TABLE)))
+        if np.int64(load_u32(row + TABLE)) != number:
+            number = np.int64(load_u32(row + TABLE))
+            table = _place_of_table(numbers, places, number)
         if table < 0 or (slab_place != COUNTERS and tables[table, SLAB] != slab_place):
             return np.int64(i)
         if bucket_of(hash_of_row(row), n_buckets) != bucket:
@@ -72,9 +82,11 @@ def install(
 ) -> Any:
     """Put rows into a bucket; one that is there is overwritten."""
     slab = slab_at(slabs, slab_place)
+    row_bytes = get(slab, ROW_BYTES)
     grow(slab, bucket, load_i64(bucket_at(slab, bucket) + BUCKET_ROWS) + count)
     for i in range(count):
-        source = at + i * get(slab, ROW_BYTES)
+        source = at + i * row_bytes
+        prefetch(source + _AHEAD * row_bytes)
         hashed = hash_of_row(source)
         number = load_u32(source + TABLE)
         key = load_i64(source + ID)
@@ -88,7 +100,7 @@ def install(
                 if place >= 0:
                     remove(slab_at(slabs, COUNTERS), bucket, place)
                     tables[table, COUNTED] -= 1
-        copy(row, source, get(slab, ROW_BYTES))
+        copy(row, source, row_bytes)
 
 
 @kernel

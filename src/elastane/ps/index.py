@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from elastane.ps.addresses import WORD, add, clear, copy, get, load_i64, load_u32, put, store_i64, store_u32
+from elastane.ps.addresses import WORD, add, clear, copy, get, load_i64, load_u32, prefetch, put, store_i64, store_u32
 from elastane.ps.compiled import part
 from elastane.ps.hashing import hash64, salt_of
 from elastane.ps.slab import (
@@ -45,7 +45,8 @@ from elastane.ps.slab import (
 )
 
 _SPREAD = 0xD6E8FEB86659FD93
-_FULLEST, _SPAN = 0.6, 0.2
+_AHEAD = 8
+_FULLEST, _SPAN = 0.62, 0.2
 """How full segments may be before they grow: so far at least, and at most so much further."""
 
 
@@ -228,8 +229,15 @@ def grow(slab: Any, bucket: Any, rows: Any) -> Any:
     capacity = capacity_of(slab, about)
     bits = np.int64(load_u32(about + BUCKET_BITS))
     clear(segment, WORD * capacity)
-    for row in range(load_i64(about + BUCKET_ROWS)):
-        _put(segment, capacity, bits, hash_of_row(row_at(slab, bucket, row)), row)
+    rows = load_i64(about + BUCKET_ROWS)
+    rows_a_page = np.int64(1) << get(slab, PAGE_SHIFT)
+    row_bytes = get(slab, ROW_BYTES)
+    for first in range(0, rows, rows_a_page):
+        at = row_at(slab, bucket, first)
+        for row in range(first, min(first + rows_a_page, rows)):
+            prefetch(at + _AHEAD * row_bytes)
+            _put(segment, capacity, bits, hash_of_row(at), row)
+            at += row_bytes
 
 
 @part

@@ -183,9 +183,9 @@ def _page(row_bytes: int) -> tuple[int, int]:
 
 
 def _segment_sizes(n_buckets: int) -> npt.NDArray[np.int64]:
-    """How many entries a segment of the index may have: whole pages of the system, and each time a quarter more."""
+    """How many entries a segment of the index may have: whole pages of the system, each time some 2/5 more."""
     sizes = [_LEAST_SEGMENT]
-    while sizes[-1] < min(2**31, _INDEX_ENTRIES // n_buckets // 5):
-        more = -(-sizes[-1] // (4 * _LEAST_SEGMENT))
+    while sizes[-1] < min(2**31, _INDEX_ENTRIES // n_buckets // 4):
+        more = -(-2 * sizes[-1] // (5 * _LEAST_SEGMENT))
         sizes.append(sizes[-1] + more * _LEAST_SEGMENT)
     return np.array(sizes, np.int64)
