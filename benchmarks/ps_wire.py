@@ -76,7 +76,7 @@ def batches(seed: int, count: int) -> list[dict[str, np.ndarray[Any, np.dtype[np
 
 
 def work(pipe: Connection, owner_map: OwnerMap, seed: int) -> None:
-    """A worker's process: for as many seconds as it is told, pull and push, and answer how long each took."""
+    """A worker's process: for as many seconds as it is told, or until the next word, pull and push; how long each took."""
     client = Client(owner_map, TOKEN, BUCKETS)
     for spec in TABLES:
         client.define(spec)
@@ -86,7 +86,7 @@ def work(pipe: Connection, owner_map: OwnerMap, seed: int) -> None:
     while (seconds := pipe.recv()) > 0:
         pulls, pushes, whens = [], [], []
         begin = now = time.perf_counter()
-        while now - begin < seconds:
+        while now - begin < seconds and not pipe.poll():
             ids = made[step % len(made)]
             start = time.perf_counter()
             client.pull(ids)
@@ -182,8 +182,8 @@ def measure_wire(report: Report, n_workers: int, n_servers: int, seconds: float)
     pulls, pushes, _ = run(workers, seconds)
     settings = {"workers": n_workers, "servers": n_servers}
     size = SAMPLES * 26 * (16 * 4 + 8)
-    add_times(report.row("pull", **settings), sum(pulls, []), size)
-    add_times(report.row("push", **settings), sum(pushes, []), size)
+    add_times(report.row("pull", **settings), [one for some in pulls for one in some], size)
+    add_times(report.row("push", **settings), [one for some in pushes for one in some], size)
     before = sum(len(one) for one in pulls) / seconds
     spare = servers[-1]
     moving: list[float] = []
@@ -203,13 +203,15 @@ def measure_wire(report: Report, n_workers: int, n_servers: int, seconds: float)
         moving.append(time.perf_counter() - begin)
 
     for worker in workers:
-        worker.pipe.send(seconds)
-    time.sleep(seconds / 4)
-    start = seconds / 4
+        worker.pipe.send(1000.0)
     move()
+    for worker in workers:
+        worker.pipe.send(0.001)  # Ends the long run, and begins one that is not looked at.
     answers = [worker.pipe.recv() for worker in workers]
+    for worker in workers:
+        worker.pipe.recv()
     operations = [(when, max(pull, push)) for one in answers for pull, push, when in zip(*one, strict=True)]
-    during = [slowest for when, slowest in operations if start <= when <= start + moving[0]]
+    during = [slowest for when, slowest in operations if when <= moving[0]]
     report.row("moving", buckets=BUCKETS, **settings).add(
         worst_ms=max(during) * 1e3,
         p99_ms=float(np.percentile(during, 99)) * 1e3,

@@ -79,8 +79,9 @@ def test_changes_of_some_buckets_do_to_them_what_the_whole_map_does(a: OwnerMap,
     for bucket in range(N):
         assert merged.entries[bucket] == (whole if bucket in some else a).entries[bucket]
     for entry in changes.entries.values():
-        for server in {entry.owner, entry.backup} & b.servers.keys():
-            assert merged.servers[server] == whole.servers[server]
+        for server in (entry.owner, entry.backup):
+            if server is not None and server in b.servers:
+                assert merged.servers[server] == whole.servers[server]
     assert merged.merge_changes(changes) is merged
 
 
