@@ -76,7 +76,7 @@ def batches(seed: int, count: int) -> list[dict[str, np.ndarray[Any, np.dtype[np
 
 
 def work(pipe: Connection, owner_map: OwnerMap, seed: int) -> None:
-    """A worker's process: for as many seconds as it is told, or until the next word, pull and push; how long each took."""
+    """A worker: for as many seconds as it is told, or until the next word, pull and push; how long each took."""
     client = Client(owner_map, TOKEN, BUCKETS)
     for spec in TABLES:
         client.define(spec)
