@@ -75,5 +75,17 @@ class DatasetMismatch(ElastaneError):
     """Two workers described one data set differently."""
 
 
+class TableMismatch(ElastaneError):
+    """A table of that name is there, and it is another one."""
+
+
+class TableUnknown(ElastaneError):
+    """A request speaks of a table that was not defined here."""
+
+
+class ServerFull(ElastaneError):
+    """A parameter server would need more memory than it may have; nothing was changed."""
+
+
 class PlatformError(ElastaneError):
     """The platform that hosts the nodes failed or went away."""
