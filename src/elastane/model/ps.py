@@ -18,6 +18,8 @@ DEFAULT_BUCKETS = 1024
 MAX_STEP = 2**32 - 1
 """Rows keep the step of their last update in 32 bits."""
 
+SALT_FACTOR = 0x9E3779B97F4A7C15
+
 
 class OptimizerKind(enum.StrEnum):
     """The rule by which a server applies a gradient to a row."""
@@ -153,14 +155,14 @@ class TableSpec:
             raise InvalidInput(f'table "{self.name}": evict_after {self.evict_after} is not from 1 to {MAX_STEP}')
 
     @property
-    def salt(self) -> int:
-        """What tells this table's ids from another's in every hash: 64 bits of its name, equal everywhere."""
-        return int.from_bytes(hashlib.blake2b(self.name.encode(), digest_size=8).digest(), "little")
-
-    @property
     def number(self) -> int:
         """The table's number, 32 bits of its name: the same on every client and server, with nobody to ask."""
-        return self.salt & 0xFFFFFFFF
+        return int.from_bytes(hashlib.blake2b(self.name.encode(), digest_size=4).digest(), "little")
+
+    @property
+    def salt(self) -> int:
+        """What tells this table's ids from another's in every hash: its number spread over 64 bits."""
+        return self.number * SALT_FACTOR & (2**64 - 1)
 
     def to_plain(self) -> dict[str, Any]:
         """This table as JSON has it."""
