@@ -29,7 +29,7 @@ _OWN_WEIGHT, _PAIR_WEIGHT, _NUMBER_WEIGHT, _BIAS = 0.4, 0.02, 0.4, -0.6
 
 @dataclass(frozen=True)
 class Clicks:
-    """Samples in columns; `clicks[i]` is one, and `clicks.batch(indices)` are many at once."""
+    """Samples in columns; `clicks[i]` is one of them."""
 
     ids: NDArray[np.int64]
     """(samples, FIELDS), each below its field's cardinality plus its offset: ids of the one table of all fields."""
@@ -42,9 +42,10 @@ class Clicks:
     def __getitem__(self, index: int) -> tuple[NDArray[np.int64], NDArray[np.float32], np.float32]:
         return self.ids[index], self.numbers[index], self.clicked[index]
 
-    def batch(
-        self, indices: Sequence[int] | NDArray[np.int64]
+    def __getitems__(
+        self, indices: Sequence[int]
     ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.float32]]:
+        """Many samples at once, in columns."""
         return self.ids[indices], self.numbers[indices], self.clicked[indices]
 
 

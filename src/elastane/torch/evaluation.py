@@ -23,6 +23,7 @@ from elastane.model.errors import InvalidInput
 from elastane.model.evaluation import version_file
 from elastane.torch.collate import collate
 from elastane.torch.snapshot import Snapshot
+from elastane.torch.ps_trainer import PSTrainer
 from elastane.torch.trainer import Trainer
 from elastane.worker.evaluation import Evaluation, EvaluationClient, beside
 from elastane.worker.link import Link
@@ -89,7 +90,7 @@ class EvaluatorNode:
 class WorkerEvaluation:
     """The part of a worker: it writes versions when it is the first, and evaluates if there is nobody else to do it."""
 
-    def __init__(self, link: Link, trainer: Trainer, model: nn.Module, evaluation: Evaluation) -> None:
+    def __init__(self, link: Link, trainer: Trainer | PSTrainer, model: nn.Module, evaluation: Evaluation) -> None:
         self._link = link
         self._trainer = trainer
         # A copy of a model can be made only while nothing runs through it, so it is made now if it may be needed.

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from elastane.model.ids import TaskId
-from elastane.worker.batches import Collate, Ending, MapDataset, fetch
+from elastane.worker.batches import Collate, Ending, MapDataset, collated
 from elastane.worker.shard_client import ShardClient, Slice
 
 
@@ -119,7 +119,8 @@ class PushedStream:
 
     def _fetch(self, slices: Sequence[Slice]) -> Any:
         try:
-            return fetch(self._dataset, slices, self._collate)
+            indices = [index for piece in slices for index in piece.samples]
+            return collated(self._dataset, indices, self._collate)
         except BaseException as error:
             # The training code never gets this batch, whatever it makes of the error.
             self._unfetched = (slices, f"{type(error).__name__}: {error}")
