@@ -52,7 +52,10 @@ def as_tensors(columns: Any) -> list[Tensor]:
 def predict(model: nn.Module, batch: Any) -> dict[str, Any]:
     ids, numbers, clicked = batch
     logits = model(ids, numbers)
-    return {"loss": binary_cross_entropy_with_logits(logits, clicked, reduction="none"), "auc": (logits.sigmoid(), clicked)}
+    return {
+        "loss": binary_cross_entropy_with_logits(logits, clicked, reduction="none"),
+        "auc": (logits.sigmoid(), clicked),
+    }
 
 
 def main() -> None:

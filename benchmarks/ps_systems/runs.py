@@ -14,13 +14,15 @@ from pathlib import Path
 
 import psutil
 
-from benchmarks.membership_systems.processes import LOOPBACK, Family, free_port
-from benchmarks.ps_systems.workload import Marks
+from benchmarks.membership_systems.processes import LOOPBACK, ROOT, Family, free_port
+from benchmarks.ps_systems.marks import Marks
 from elastane.platform.local.registry import STATE_ENV
 
 TIMEOUT_S = 240.0
 _POLL_S = 0.01
 _SCRIPTS = "benchmarks.ps_systems"
+_PATH = {"PYTHONPATH": ":".join(str(ROOT / folder) for folder in ("src", ".", "examples"))}
+"""The data are the example's."""
 
 
 class RunFailed(Exception):
@@ -59,7 +61,7 @@ def start_tensorflow(python: Path) -> Start:
             for index in range(len(addresses)):
                 command = [python, "-m", f"{_SCRIPTS}.train_tensorflow", *_options(folder, setting)]
                 command += ["--cluster", json.dumps(cluster), "--role", role, "--index", str(index)]
-                family.start(f"{role}-{index}", command)
+                family.start(f"{role}-{index}", command, **_PATH)
 
     return start
 
@@ -69,7 +71,7 @@ def start_elastane(family: Family, folder: Path, setting: Setting) -> None:
     options = ("--workers", str(setting.workers), "--ps", str(setting.ps), "--restarts", "0", "--no-progress")
     script = Path(__file__).with_name("train_elastane.py")
     command = [sys.executable, "-m", "elastane", "run", *options, str(script), *_options(folder, setting)]
-    family.start("launcher", command, **{STATE_ENV: str(folder)})
+    family.start("launcher", command, **_PATH, **{STATE_ENV: str(folder)})
 
 
 def run(start: Start, setting: Setting) -> Figures:

@@ -15,7 +15,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from deepfm_data import CARDINALITIES, FIELDS, NUMBERS, OFFSETS, ROWS, auc
 
+from benchmarks.ps_systems.marks import Marks, Outcome
 from benchmarks.ps_systems.workload import (
     ACCUMULATOR,
     BATCH,
@@ -27,13 +29,10 @@ from benchmarks.ps_systems.workload import (
     PROBES,
     SCALE,
     WARM_UP,
-    Marks,
-    Outcome,
     held_out_clicks,
     options,
     training_clicks,
 )
-from examples.deepfm_data import CARDINALITIES, FIELDS, NUMBERS, OFFSETS, ROWS, auc
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")

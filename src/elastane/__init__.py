@@ -38,9 +38,7 @@ _HOMES = {
     "join": "elastane.job",
     "Evaluation": "elastane.worker.evaluation",
     **dict.fromkeys(("Initializer", "InitializerKind"), "elastane.model.ps"),
-    **dict.fromkeys(
-        ("adagrad", "adam", "ftrl", "momentum", "rowwise_adagrad", "sgd"), "elastane.model.row_optimizers"
-    ),
+    **dict.fromkeys(("adagrad", "adam", "ftrl", "momentum", "rowwise_adagrad", "sgd"), "elastane.model.row_optimizers"),
     **dict.fromkeys(("AUC", "Accuracy", "Mean", "Metric"), "elastane.core.metrics"),
 }
 

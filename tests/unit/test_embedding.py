@@ -162,8 +162,8 @@ def test_a_parameter_without_a_gradient_is_left_alone(job: Job) -> None:
 @pytest.mark.parametrize(
     ("optimizer", "said"),
     [
-        (lambda p: optim.AdamW(p), "AdamW"),
-        (lambda p: optim.RMSprop(p), "RMSprop"),
+        (optim.AdamW, "AdamW"),
+        (optim.RMSprop, "RMSprop"),
         (lambda p: optim.Adam(p, amsgrad=True), "amsgrad"),
         (lambda p: optim.Adagrad(p, lr_decay=0.1), "lr_decay"),
         (lambda p: optim.SGD(p, 0.1, maximize=True), "maximize"),

@@ -1,6 +1,6 @@
 """How the rows of an embedding are to be trained: one function for each optimizer that parameter servers have.
 
-The settings have the names and the defaults that torch.optim gives them. Each raises InvalidInput for one out of bounds.
+The settings have the names and the defaults that torch.optim gives them. One out of bounds raises InvalidInput.
 """
 
 from __future__ import annotations

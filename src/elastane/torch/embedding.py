@@ -29,14 +29,14 @@ class Lookup:
         self.table = table
         self.dim = dim
         self._ids = ids
-        self._version = ids._version  # noqa: SLF001  # it tells whether the tensor was changed in place
+        self._version = _version(ids)
         self.unique, self.inverse = unique(ids.detach().cpu().reshape(-1).numpy())
         self.rows: npt.NDArray[np.float32] | None = None
         self.gradients: npt.NDArray[np.float32] | None = None
 
     def is_of(self, ids: Tensor) -> bool:
         """Whether this is the lookup of just this tensor."""
-        return ids is self._ids and ids._version == self._version  # noqa: SLF001
+        return ids is self._ids and _version(ids) == self._version
 
     def gradients_to_add_to(self) -> npt.NDArray[np.float32]:
         if self.gradients is None:
@@ -135,6 +135,11 @@ class _Spread(torch.autograd.Function):
         else:
             combine_pooled(values, lookup.inverse, starts, into, mean=mean)
         return (None,) * 6
+
+
+def _version(ids: Tensor) -> int:
+    """A number that a change in place raises, where PyTorch counts them."""
+    return 0 if ids.is_inference() else ids._version
 
 
 def _spread(lookup: Lookup, shape: tuple[int, ...], starts: Positions | None, *, mean: bool) -> Tensor:

@@ -22,8 +22,8 @@ from torch import Tensor, nn
 from elastane.model.errors import InvalidInput
 from elastane.model.evaluation import version_file
 from elastane.torch.collate import collate
-from elastane.torch.snapshot import Snapshot
 from elastane.torch.ps_trainer import PSTrainer
+from elastane.torch.snapshot import Snapshot
 from elastane.torch.trainer import Trainer
 from elastane.worker.evaluation import Evaluation, EvaluationClient, beside
 from elastane.worker.link import Link
