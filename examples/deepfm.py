@@ -41,7 +41,8 @@ class DeepFM(nn.Module):
         total, squares = rows.sum(1), (rows * rows).sum(1)
         pairs = (total[:, 1:] ** 2 - squares[:, 1:]).sum(1) / 2
         deep = self.deep(torch.cat([rows.flatten(1), numbers], 1))
-        return total[:, 0] + pairs + deep.squeeze(1)
+        logits: Tensor = total[:, 0] + pairs + deep.squeeze(1)
+        return logits
 
 
 def as_tensors(columns: Any) -> list[Tensor]:
@@ -79,9 +80,17 @@ def main() -> None:
         optimizer = torch.optim.Adagrad(model.parameters(), lr=0.05, initial_accumulator_value=0.1)
         trainer = job.trainer(model, optimizer, evaluate=evaluation)
         clicks = make_clicks(options.samples, seed=1)
-        batches = job.batches(clicks, BATCH, epochs=options.epochs, shuffle=True, collate_fn=as_tensors)
-        # The rows of the next batch are on their way while this one is computed.
-        for ids, numbers, clicked in trainer.ahead(batches, lambda batch: {model.fields: batch[0]}):
+        batches = job.batches(
+            clicks,
+            BATCH,
+            epochs=options.epochs,
+            shuffle=True,
+            collate_fn=as_tensors,
+            ids_of=lambda batch: {
+                model.fields: batch[0]
+            },  # Its rows are on the way while the batch before is computed.
+        )
+        for ids, numbers, clicked in batches:
             trainer.step(binary_cross_entropy_with_logits(model(ids, numbers), clicked))
 
 

@@ -75,8 +75,9 @@ def auc(scores: NDArray[np.floating], clicked: NDArray[np.float32]) -> float:
 def _zipf(uniform: NDArray[np.float64], cardinality: int) -> NDArray[np.int64]:
     """The inverse of the distribution function of x ** -skew between 1 and the cardinality."""
     power = 1 - _SKEW
-    drawn = (1 + uniform * ((cardinality + 1) ** power - 1)) ** (1 / power)
-    return np.minimum(drawn.astype(np.int64), cardinality) - 1
+    drawn: NDArray[np.float64] = (1 + uniform * ((cardinality + 1) ** power - 1)) ** (1 / power)
+    ids: NDArray[np.int64] = np.minimum(drawn.astype(np.int64), cardinality) - 1
+    return ids
 
 
 def _chance(ids: NDArray[np.int64], numbers: NDArray[np.float32]) -> NDArray[np.float64]:
@@ -88,7 +89,8 @@ def _chance(ids: NDArray[np.int64], numbers: NDArray[np.float32]) -> NDArray[np.
         both += (values.sum(axis=1) ** 2 - (values**2).sum(axis=1)) / 2
     taste = np.linspace(-1, 1, NUMBERS)
     logits = _OWN_WEIGHT * own + _PAIR_WEIGHT * both + _NUMBER_WEIGHT * (numbers @ taste) + _BIAS
-    return 1 / (1 + np.exp(-logits))
+    chance: NDArray[np.float64] = 1 / (1 + np.exp(-logits))
+    return chance
 
 
 def _normal(ids: NDArray[np.int64], stream: int) -> NDArray[np.float64]:
@@ -98,4 +100,5 @@ def _normal(ids: NDArray[np.int64], stream: int) -> NDArray[np.float64]:
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     mixed ^= mixed >> np.uint64(31)
     quarters = mixed.view(np.uint16).reshape(*ids.shape, 4)
-    return (quarters.sum(axis=-1) / 65_536 - 2) * np.sqrt(3)
+    normal: NDArray[np.float64] = (quarters.sum(axis=-1) / 65_536 - 2) * np.sqrt(3)
+    return normal

@@ -26,9 +26,9 @@ def tensorflow_python() -> Path:
         except (OSError, subprocess.CalledProcessError) as error:
             raise PeerUnavailable(f"no environment in {_FOLDER}: {error}") from None
     find = "import importlib.util, sys; sys.exit(importlib.util.find_spec('tensorflow') is None)"
-    if subprocess.run([python, "-c", find], capture_output=True, check=False).returncode != 0:
+    if subprocess.run([str(python), "-c", find], capture_output=True, check=False).returncode != 0:
         print(f"installing {_TENSORFLOW}", file=sys.stderr)
-        command = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", _TENSORFLOW]
+        command = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", _TENSORFLOW]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise PeerUnavailable(f"pip install {_TENSORFLOW}: {done.stderr.strip()[-300:]}")

@@ -59,7 +59,7 @@ def start_tensorflow(python: Path) -> Start:
         cluster = {role: [f"{LOOPBACK}:{free_port()}" for _ in range(count)] for role, count in counts.items()}
         for role, addresses in cluster.items():
             for index in range(len(addresses)):
-                command = [python, "-m", f"{_SCRIPTS}.train_tensorflow", *_options(folder, setting)]
+                command = [str(python), "-m", f"{_SCRIPTS}.train_tensorflow", *_options(folder, setting)]
                 command += ["--cluster", json.dumps(cluster), "--role", role, "--index", str(index)]
                 family.start(f"{role}-{index}", command, **_PATH)
 

@@ -53,7 +53,7 @@ class Model(nn.Module):
         ids = batch[0]
         if len(self.tables) == 1:
             return {self.tables[0]: ids}
-        return {table: column for table, column in zip(self.tables, batch[3], strict=True)}
+        return dict(zip(self.tables, batch[3], strict=True))
 
     def forward(self, batch: Any) -> Tensor:
         rows = (
@@ -64,7 +64,8 @@ class Model(nn.Module):
         total, squares = rows.sum(1), (rows * rows).sum(1)
         pairs = (total[:, 1:] ** 2 - squares[:, 1:]).sum(1) / 2
         deep = self.deep(torch.cat([rows.flatten(1), batch[1]], 1))
-        return total[:, 0] + pairs + deep.squeeze(1)
+        logits: Tensor = total[:, 0] + pairs + deep.squeeze(1)
+        return logits
 
 
 def main() -> None:
@@ -85,8 +86,7 @@ def main() -> None:
         def train(first: int, end: int) -> None:
             part = slice(first * BATCH, end * BATCH)
             some = Clicks(clicks.ids[part], clicks.numbers[part], clicks.clicked[part])
-            batches = job.batches(some, BATCH, collate_fn=collate)
-            for batch in trainer.ahead(batches, model.ids_of):
+            for batch in job.batches(some, BATCH, collate_fn=collate, ids_of=model.ids_of):
                 trainer.step(binary_cross_entropy_with_logits(model(batch), batch[2]))
 
         train(0, WARM_UP)
@@ -109,12 +109,13 @@ def main() -> None:
 
 def probe(model: Model, batch: Any) -> tuple[float, float]:
     """How long a pull and a push of a batch's rows take."""
-    client = model.tables[0]._rows.client  # what every step uses
+    table: Any = model.tables[0]
+    client = table._rows.client  # what every step uses
     keys = {table.spec.name: unique(ids.reshape(-1).numpy())[0] for table, ids in model.ids_of(batch).items()}
     # Zeros cost what other numbers cost, and spoil nothing.
     gradients = {name: (ids, np.zeros((len(ids), DIM), np.float32)) for name, ids in keys.items()}
     lrs = dict.fromkeys(keys, LR)
-    pull_ms = timed_ms(lambda: client.pull(keys))
+    pull_ms = timed_ms(lambda: client.pull(keys, None))
     return pull_ms, timed_ms(lambda: client.push_ahead(gradients, lrs, 1 << 20, 1.0).result())
 
 

@@ -1,8 +1,8 @@
 """The training under TensorFlow's ParameterServerStrategy: chief, worker and parameter server, each a process.
 
-What makes it fast is used: a data set on each worker whose elements are whole batches; many steps in one scheduled
-function; each id of a batch looked up once; the optimizer's own sparse and dense operations on the servers, without
-locks; one thread in each process for the operations, as every system here has.
+What makes it fast is used: many steps in one scheduled function, which reads its batches as raw bytes from memory; each
+id of a batch looked up once; the optimizer's own sparse and dense operations on the servers, without locks. Operations
+have one thread in each process, as every system's have here.
 """
 
 from __future__ import annotations
@@ -188,98 +188,105 @@ class Model:
         return done
 
 
-def lead(cluster: dict[str, list[str]], settings: argparse.Namespace) -> None:
-    """Be the chief: make the variables, give the workers their functions, and say what it came to."""
-    _use_few_threads()
-    servers = len(cluster["ps"])
-    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
-        tf.train.ClusterSpec(cluster), rpc_layer="grpc", task_type="chief", task_id=0
-    )
-    # One table must lie on all servers; many are laid out over them whole, one after the other.
-    split = (
-        tf.distribute.experimental.partitioners.MinSizePartitioner(1 << 20, servers) if settings.tables == 1 else None
-    )
-    strategy = tf.distribute.ParameterServerStrategy(resolver, variable_partitioner=split)
-    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
-    with strategy.scope():
-        model = Model(settings.tables)
-    folder = str(settings.folder)
-    clicks, held_out = training_clicks(settings.batches), held_out_clicks()
-    for start in range(0, len(clicks), BATCH):
-        part = slice(start, start + BATCH)
-        clicks.ids[part].tofile(f"{folder}/ids-{start // BATCH}")
-        np.hstack([clicks.numbers[part], clicks.clicked[part, None]]).tofile(f"{folder}/rest-{start // BATCH}")
+class Chief:
+    """Makes the variables, gives the workers their functions, and says what it came to."""
 
-    def read(batch: Any) -> tuple[Any, Any, Any]:
+    def __init__(self, cluster: dict[str, list[str]], settings: argparse.Namespace) -> None:
+        _use_few_threads()
+        servers = len(cluster["ps"])
+        resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+            tf.train.ClusterSpec(cluster), rpc_layer="grpc", task_type="chief", task_id=0
+        )
+        # One table must lie on all servers; many are laid out over them whole, one after the other.
+        fused = settings.tables == 1
+        split = tf.distribute.experimental.partitioners.MinSizePartitioner(1 << 20, servers) if fused else None
+        strategy = tf.distribute.ParameterServerStrategy(resolver, variable_partitioner=split)
+        self._coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+        with strategy.scope():
+            self._model = Model(settings.tables)
+        self._batches = settings.batches
+        self._folder = settings.folder
+        for name in ("_train", "_pull_often", "_push_often", "_predict"):
+            setattr(self, name, tf.function(getattr(self, name)))
+
+    def run(self) -> None:
+        clicks, held_out = training_clicks(self._batches), held_out_clicks()
+        for start in range(0, len(clicks), BATCH):
+            part = slice(start, start + BATCH)
+            clicks.ids[part].tofile(f"{self._folder}/ids-{start // BATCH}")
+            np.hstack([clicks.numbers[part], clicks.clicked[part, None]]).tofile(
+                f"{self._folder}/rest-{start // BATCH}"
+            )
+        marks = Marks(self._folder)
+        self._schedule(0, WARM_UP)
+        began = marks.begin()
+        self._schedule(WARM_UP, WARM_UP + self._batches)
+        ended = marks.end()
+        scores = []
+        for start in range(0, len(held_out), BATCH):
+            part = slice(start, start + BATCH)
+            call = (tf.constant(held_out.ids[part]), tf.constant(held_out.numbers[part]))
+            scores.append(self._coordinator.schedule(self._predict, args=call))
+        self._coordinator.join()
+        area = auc(np.concatenate([score.fetch() for score in scores]), held_out.clicked)
+        pull_ms, push_ms = self._timed_ms(self._pull_often), self._timed_ms(self._push_often)
+        marks.finish(Outcome(self._batches * BATCH, began, ended, pull_ms, push_ms, area))
+
+    def _schedule(self, first: int, end: int) -> None:
+        """Let the workers train on these batches, each on the next that none of them has."""
+        for start in range(first, end, STEPS_PER_CALL):
+            call = (tf.constant(start), tf.constant(min(start + STEPS_PER_CALL, end)))
+            self._coordinator.schedule(self._train, args=call)
+        self._coordinator.join()
+
+    def _timed_ms(self, probe: Callable[[], Any]) -> float:
+        self._coordinator.schedule(probe)
+        self._coordinator.join()
+        began = time.perf_counter()
+        self._coordinator.schedule(probe)
+        self._coordinator.join()
+        return (time.perf_counter() - began) / PROBES * 1000
+
+    # --- on a worker ---
+
+    def _read(self, batch: Any) -> tuple[Any, Any, Any]:
         name = tf.strings.as_string(batch)
-        ids = tf.io.decode_raw(tf.io.read_file(tf.strings.join([f"{folder}/ids-", name])), tf.int64)
-        rest = tf.io.decode_raw(tf.io.read_file(tf.strings.join([f"{folder}/rest-", name])), tf.float32)
+        ids = tf.io.decode_raw(tf.io.read_file(tf.strings.join([f"{self._folder}/ids-", name])), tf.int64)
+        rest = tf.io.decode_raw(tf.io.read_file(tf.strings.join([f"{self._folder}/rest-", name])), tf.float32)
         rest = tf.reshape(rest, [BATCH, NUMBERS + 1])
         return tf.reshape(ids, [BATCH, FIELDS]), rest[:, :-1], rest[:, -1]
 
-    @tf.function
-    def train(first: Any, end: Any) -> Any:
+    def _train(self, first: Any, end: Any) -> Any:
         for batch in tf.range(first, end):
             tf.autograph.experimental.set_loop_options(parallel_iterations=1)
-            with tf.control_dependencies(model.step(*read(batch))):
+            with tf.control_dependencies(self._model.step(*self._read(batch))):
                 tf.no_op()
         return end
 
-    @tf.function
-    def pull_often() -> Any:
-        keys = model.keys(read(tf.constant(0))[0])
+    def _pull_often(self) -> Any:
+        keys = self._model.keys(self._read(tf.constant(0))[0])
         total = tf.constant(0.0)
         for _ in tf.range(PROBES):
             tf.autograph.experimental.set_loop_options(parallel_iterations=1)
             with tf.control_dependencies([total]):
-                total += tf.add_n([rows[0, 0] for rows in model.pull(keys)])
+                total += tf.add_n([rows[0, 0] for rows in self._model.pull(keys)])
         return total
 
-    @tf.function
-    def push_often() -> Any:
-        keys = model.keys(read(tf.constant(0))[0])
+    def _push_often(self) -> Any:
+        keys = self._model.keys(self._read(tf.constant(0))[0])
         # Zeros cost what other numbers cost, and spoil nothing.
         gradients = [tf.zeros([tf.size(unique), DIM]) for unique, _ in keys]
         done = tf.constant(0)
         for _ in tf.range(PROBES):
             tf.autograph.experimental.set_loop_options(parallel_iterations=1)
             with tf.control_dependencies([done]):
-                pushed = model.push(keys, gradients)
+                pushed = self._model.push(keys, gradients)
             with tf.control_dependencies(pushed):
                 done += 1
         return done
 
-    @tf.function
-    def predict(ids: Any, numbers: Any) -> Any:
-        return model.predict(ids, numbers)
-
-    def schedule(first: int, end: int) -> None:
-        for start in range(first, end, STEPS_PER_CALL):
-            coordinator.schedule(train, args=(tf.constant(start), tf.constant(min(start + STEPS_PER_CALL, end))))
-        coordinator.join()
-
-    def timed_ms(probe: Callable[[], Any]) -> float:
-        coordinator.schedule(probe)
-        coordinator.join()
-        began = time.perf_counter()
-        coordinator.schedule(probe)
-        coordinator.join()
-        return (time.perf_counter() - began) / PROBES * 1000
-
-    marks = Marks(settings.folder)
-    schedule(0, WARM_UP)
-    began = marks.begin()
-    schedule(WARM_UP, WARM_UP + settings.batches)
-    ended = marks.end()
-    scores = []
-    for start in range(0, len(held_out), BATCH):
-        part = slice(start, start + BATCH)
-        call = (tf.constant(held_out.ids[part]), tf.constant(held_out.numbers[part]))
-        scores.append(coordinator.schedule(predict, args=call))
-    coordinator.join()
-    area = auc(np.concatenate([score.fetch() for score in scores]), held_out.clicked)
-    pull_ms, push_ms = timed_ms(pull_often), timed_ms(push_often)
-    marks.finish(Outcome(settings.batches * BATCH, began, ended, pull_ms, push_ms, area))
+    def _predict(self, ids: Any, numbers: Any) -> Any:
+        return self._model.predict(ids, numbers)
 
 
 def _use_few_threads() -> None:
@@ -294,7 +301,7 @@ def main() -> None:
     made.add_argument("--index", type=int, default=0)
     settings = made.parse_args()
     if settings.role == "chief":
-        lead(settings.cluster, settings)
+        Chief(settings.cluster, settings).run()
     else:
         serve(settings.cluster, settings.role, settings.index)
 

@@ -7,10 +7,10 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self, cast
 
 from elastane.model.dataset import DatasetSpec
 from elastane.model.environment import ENV_MASTER, ENV_NODE, ENV_TOKEN
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from elastane.model.ps import Initializer, OptimizerSpec
     from elastane.torch.embedding import Bag, Embedding
     from elastane.torch.evaluation import EvaluatorNode, WorkerEvaluation
-    from elastane.torch.ps_trainer import PSTrainer
+    from elastane.torch.ps_trainer import IdsOf, PSTrainer
     from elastane.torch.step_rows import StepRows
     from elastane.torch.trainer import Trainer
     from elastane.worker.evaluation import Evaluation
@@ -126,11 +126,11 @@ class Job:
         save_every_steps: int | None = None,
         save_every_s: float | None = None,
         keep: int = 3,
-        scale_lr_by_staleness: bool = False,
-    ) -> Trainer | PSTrainer:
+    ) -> Trainer:
         """Train this model together with all other workers: `trainer.step(loss)` is the whole training step.
 
-        In a job with parameter servers, and alone after `job.embedding`, the model's parameters are theirs too.
+        In a job with parameter servers, and alone after `job.embedding`, the model's parameters live on servers. The
+        trainer is then a `PSTrainer`, which has the same methods.
 
         Make it before the first batch, and before `rank` or `world_size` are read: a worker that has a trainer is in
         the world only once it has the others' state.
@@ -148,8 +148,6 @@ class Job:
         checkpoint: a folder for checkpoints. A job that starts goes on from the newest whole one that it finds there.
         save_every_steps, save_every_s: how often to make one; by default every ten minutes, and at the end.
         keep: how many of them stay.
-        scale_lr_by_staleness: with parameter servers, a push that is n steps behind has its learning rate divided by
-            n + 1.
         """
         if self._link.is_evaluator:
             self._evaluate_only(model, evaluate)
@@ -168,7 +166,7 @@ class Job:
                 "save_every_steps": save_every_steps,
                 "save_every_s": save_every_s,
             }
-            return self._ps_trainer(model, optimizer, scheduler, evaluate, unusable, scale_lr_by_staleness)
+            return cast("Trainer", self._ps_trainer(model, optimizer, scheduler, evaluate, unusable))
         from elastane.checkpoint.policy import SavePolicy
         from elastane.torch.settings import TrainerSettings
         from elastane.torch.trainer import Trainer
@@ -233,8 +231,7 @@ class Job:
         optimizer: Optimizer,
         scheduler: LRScheduler | None,
         evaluate: Evaluation | None,
-        unusable: dict[str, object],
-        scale_lr_by_staleness: bool,
+        unusable: Mapping[str, object],
     ) -> PSTrainer:
         if given := [name for name, value in unusable.items() if value is not None]:
             raise InvalidInput(f"{given[0]}: it has no meaning for a job with parameter servers")
@@ -293,6 +290,7 @@ class Job:
         shard_size: int | None = None,
         collate_fn: Collate | None = None,
         name: str | None = None,
+        ids_of: IdsOf[Any] | None = None,
     ) -> Iterator[Any]:
         """This worker's share of the data set: batches of samples that no other worker gets.
 
@@ -308,6 +306,8 @@ class Job:
             tuple of columns.
         name: what the data set is called in the job; by default calls are numbered, and must then come in the same
             order on every worker. A data set that is finished has no more batches under the same name.
+        ids_of: with embeddings, `ids_of(batch)` says which tensor of ids each of them will be given. Then the rows of
+            all embeddings come in one request, while the batch before is computed.
         """
         if batch_size < 1:
             raise InvalidInput(f"batch_size: {batch_size} is below 1")
@@ -348,6 +348,8 @@ class Job:
         self._streams.append(stream)
         if self.draining:
             stream.drain()
+        if ids_of is not None and self._pushing is not None:
+            return self._pushing.ahead(self._counted(stream), ids_of)
         return self._counted(stream)
 
     def close(self, error: str | None = None) -> None:

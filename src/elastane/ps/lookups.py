@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -37,7 +39,7 @@ def combine_pooled(grads: Rows, inverse: Positions, starts: Positions, into: Row
 
 
 @kernel
-def _spread(rows_at, inverse, dim, out_at):  # type: ignore[no-untyped-def]
+def _spread(rows_at: Any, inverse: Any, dim: Any, out_at: Any) -> None:
     n = len(inverse)
     out = floats(out_at, n * dim)
     for i in range(n):
@@ -48,7 +50,7 @@ def _spread(rows_at, inverse, dim, out_at):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _combine(grads_at, inverse, dim, into_at):  # type: ignore[no-untyped-def]
+def _combine(grads_at: Any, inverse: Any, dim: Any, into_at: Any) -> None:
     n = len(inverse)
     grads = floats(grads_at, n * dim)
     for i in range(n):
@@ -59,7 +61,7 @@ def _combine(grads_at, inverse, dim, into_at):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _pool(rows_at, inverse, starts, dim, mean, out_at):  # type: ignore[no-untyped-def]
+def _pool(rows_at: Any, inverse: Any, starts: Any, dim: Any, mean: Any, out_at: Any) -> None:
     bags = len(starts) - 1
     out = floats(out_at, bags * dim)
     for bag in range(bags):
@@ -77,7 +79,7 @@ def _pool(rows_at, inverse, starts, dim, mean, out_at):  # type: ignore[no-untyp
 
 
 @kernel
-def _combine_pooled(grads_at, inverse, starts, dim, mean, into_at):  # type: ignore[no-untyped-def]
+def _combine_pooled(grads_at: Any, inverse: Any, starts: Any, dim: Any, mean: Any, into_at: Any) -> None:
     bags = len(starts) - 1
     grads = floats(grads_at, bags * dim)
     for bag in range(bags):

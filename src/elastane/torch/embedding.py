@@ -83,7 +83,9 @@ class Embedding(nn.Module):
         training = torch.is_grad_enabled()
         lookup = self._rows.look_up(self.spec, ids, training=training)
         if training:
-            out: Tensor = _Spread.apply(self._anchor, lookup, shape, starts, self.bag == "mean", self._rows)
+            out: Tensor = _Spread.apply(  # type: ignore[no-untyped-call]
+                self._anchor, lookup, shape, starts, self.bag == "mean", self._rows
+            )
         else:
             out = _spread(lookup, shape, starts, mean=self.bag == "mean")
         return out if ids.device.type == "cpu" else out.to(ids.device)
@@ -124,7 +126,7 @@ class _Spread(torch.autograd.Function):
         return _spread(lookup, shape, starts, mean=mean)
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[None, ...]:
         lookup, starts, mean, rows = ctx.of
         rows.has_gradients(lookup)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
@@ -173,6 +174,20 @@ class PSTrainer:
             self._ahead = False
             self._rows.drop()
         self.sync()
+
+    def save(self, folder: str | Path | None = None) -> None:
+        """The servers make their own checkpoints: there is nothing to save here. Raises InvalidInput."""
+        del folder
+        raise InvalidInput("save: the servers have this model, and make its checkpoints")
+
+    def state_dict(self) -> dict[str, Any]:
+        """The dense part of the model as it is now; all else is in the servers' checkpoints."""
+        return {"model": self._model.state_dict(), "steps": self._steps}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """The servers have the state. Raises InvalidInput."""
+        del state
+        raise InvalidInput("load_state_dict: the servers have this model, and start from their checkpoints")
 
     # --- for the data streams and the job ---
 
