@@ -238,6 +238,7 @@ class Ownership:
                     return self._send_take(link, bucket)
                 else:
                     ledger.joined[bucket] = True
+                    link.send(Op.MEMBERS, frames.write_members(engine.clocks.members()))
                     epoch = next_turn(ledger.map.entries[bucket].epoch)
                     return link.send(Op.COMPLETE, frames.write_bucket(bucket, epoch))
 
@@ -249,6 +250,7 @@ class Ownership:
         old_backup = int(ledger.backup[bucket])
         ledger.put(bucket, State.HANDING)
         ledger.note(bucket, entry)
+        link.send(Op.MEMBERS, frames.write_members(self._engine.clocks.members()))
         number = link.send(Op.TAKE, frames.write_bucket(bucket, entry.epoch), Flag.KEEP if keep else Flag.NONE)
         if old_backup not in {NOBODY, link.peer}:
             self._old_backups[bucket] = old_backup

@@ -34,6 +34,7 @@ class Receiver:
         self._actions: dict[Op, Callable[[Header, memoryview], bool]] = {
             Op.MAP: self._map,
             Op.DEFINE: self._define,
+            Op.MEMBERS: self._members,
             Op.BEGIN: self._begin,
             Op.PAGE: self._page,
             Op.FORWARD: self._forward,
@@ -78,6 +79,11 @@ class Receiver:
         self._engine.define(read_table(body))
         return True
 
+    def _members(self, header: Header, body: memoryview) -> bool:
+        del header
+        self._engine.clocks.heed(frames.read_members(body))
+        return True
+
     def _begin(self, header: Header, body: memoryview) -> bool:
         del header
         bucket, epoch, rest = self._bucket(body)
@@ -108,9 +114,10 @@ class Receiver:
         fresh = ours if header.flags & Flag.COPIED else ours & (applied[buckets] < push.sequence)
         if fresh.any():
             part = push if fresh.all() and not header.flags & Flag.HOLD else keys.select(push, dims, fresh)
-            self._engine.apply(part, buckets[fresh], header.flags)
-            if not header.flags & Flag.COPIED:
-                applied[buckets[fresh]] = push.sequence
+            with self._engine.store.lock:
+                self._engine.apply_locked(part, buckets[fresh], header.flags)
+                if not header.flags & Flag.COPIED:
+                    applied[buckets[fresh]] = push.sequence
         return bool(ours.all())
 
     def _apply(self, header: Header, body: memoryview) -> bool:
