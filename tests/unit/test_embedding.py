@@ -123,6 +123,30 @@ def test_rows_that_are_pulled_ahead_are_those_of_the_batch(job: Job) -> None:
     assert trainer.steps == 5
 
 
+def test_a_batch_that_is_pulled_ahead_does_not_know_the_step_before_it_and_nothing_else_is_late(job: Job) -> None:
+    model = Model(job.embedding("rows", DIM, elastane.sgd(0.1)))
+    rows = model.embedding
+    batches = [torch.randint(0, ROWS, (16,)) for _ in range(6)]
+    weights, dense = weights_of(rows), copy.deepcopy(model.dense)
+    trainer = job.trainer(model, optim.SGD(model.parameters(), 0.1))
+    assert isinstance(trainer, PSTrainer)
+    assert isinstance(rows, Embedding)
+    for ids in trainer.ahead(batches, lambda ids: {rows: ids}):
+        trainer.step((model(ids) ** 2).mean())
+    states = [(weights, [one.detach() for one in dense.parameters()])]
+    for step, ids in enumerate(batches):
+        known, parameters = states[max(0, step - 1)]
+        table = known.clone().requires_grad_()
+        for place, value in zip(dense.parameters(), parameters, strict=True):
+            place.data = value.clone()
+        gradients = torch.autograd.grad((dense(table[ids]).squeeze(-1) ** 2).mean(), [table, *dense.parameters()])
+        newest = [states[-1][0], *states[-1][1]]
+        after = [value - 0.1 * gradient for value, gradient in zip(newest, gradients, strict=True)]
+        states.append((after[0], after[1:]))
+    torch.testing.assert_close(weights_of(rows), states[-1][0])
+    torch.testing.assert_close([one.detach() for one in model.dense.parameters()], states[-1][1])
+
+
 def test_gradients_of_several_batches_make_one_step(job: Job) -> None:
     model = Model(job.embedding("rows", DIM, elastane.sgd(0.5)))
     twin = Model(job.embedding("same rows", DIM, elastane.sgd(0.5), initializer=None))

@@ -42,10 +42,8 @@ class _Place:
 class DenseRows:
     """The parameters of one group of the optimizer. Raises InvalidInput for what servers cannot hold."""
 
-    def __init__(self, number: int, optimizer: optim.Optimizer, group: dict[str, Any]) -> None:
-        self.spec = TableSpec(
-            f"{PREFIX}{number}", ROW, server_optimizer(optimizer, group), Initializer(InitializerKind.ZEROS)
-        )
+    def __init__(self, table: str, optimizer: optim.Optimizer, group: dict[str, Any]) -> None:
+        self.spec = TableSpec(table, ROW, server_optimizer(optimizer, group), Initializer(InitializerKind.ZEROS))
         self._group = group
         parameters = [one for one in group["params"] if one.requires_grad]
         for one in parameters:

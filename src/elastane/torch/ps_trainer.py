@@ -19,7 +19,7 @@ from torch import Tensor, nn, optim
 
 from elastane.model.errors import InvalidInput
 from elastane.model.world import Place
-from elastane.torch.dense_rows import DenseRows
+from elastane.torch.dense_rows import PREFIX, DenseRows
 from elastane.torch.embedding import Embedding, Lookup
 from elastane.torch.snapshot import Part, Snapshot
 from elastane.torch.step_rows import Pulled, Pushed, StepRows
@@ -60,7 +60,9 @@ class PSTrainer:
         self._optimizer = optimizer
         self._scheduler = scheduler
         self._synchronous = synchronous
-        self._dense = [DenseRows(number, optimizer, group) for number, group in enumerate(optimizer.param_groups)]
+        self._dense = [
+            DenseRows(f"{PREFIX}{number}", optimizer, group) for number, group in enumerate(optimizer.param_groups)
+        ]
         self._settlement = Settlement()
         self._streams: list[PushedStream] = []
         self._fresh: list[Take] = []
