@@ -24,7 +24,7 @@ from elastane.model.ps import Initializer, InitializerKind, OptimizerKind, Optim
 from elastane.ps.client import Client
 from elastane.ps.server import ParameterServer
 from elastane.ps.server_events import HandedOver, Replicated, ServerEvent, Took
-from elastane.ps.store import Store, warm_up
+from elastane.ps.store import Store
 
 TOKEN = "the token of the test"
 ZEROS = Initializer(InitializerKind.ZEROS)
@@ -37,7 +37,7 @@ _ROOT = Path(__file__).parents[2]
 def processes() -> Any:
     """Where processes come from: forked from one that has all kernels loaded."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
+    context.set_forkserver_preload(["tests.integration.ps_preload"])
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = f"{_ROOT / 'src'}{os.pathsep}{_ROOT}{os.pathsep}{before or ''}"
     try:
@@ -54,7 +54,6 @@ def processes() -> Any:
 
 def serve(pipe: Connection, server: int, n_buckets: int, life: int) -> None:
     """A server's process: does what comes on the pipe, and tells what happens."""
-    warm_up()
     lock = threading.Lock()
 
     def say(kind: str, content: object) -> None:
@@ -207,7 +206,7 @@ class Cluster:
                 if isinstance(event, Replicated):
                     entry = Entry(event.epoch, number, event.to)
                 elif isinstance(event, Took):
-                    entry = Entry(event.epoch, number, None)
+                    entry = Entry(event.epoch, number, event.backup)
                 else:
                     continue
                 if entry.epoch > changes.get(event.bucket, self.map.entries[event.bucket]).epoch:
@@ -371,9 +370,3 @@ def pulled(owner_map: OwnerMap, n_ids: int) -> npt.NDArray[np.int64]:
 def random_of(seed: int) -> random.Random:
     """A seeded source of schedules."""
     return random.Random(seed)
-
-
-if __name__ != "__main__":
-    # The fork server imports this: then the kernels are there in every process that it forks.
-    if multiprocessing.current_process().name == "MainProcess" and os.environ.get("_ELASTANE_FORK_SERVER"):
-        warm_up()

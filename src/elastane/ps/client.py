@@ -15,7 +15,7 @@ from elastane.model.ps import TableSpec
 from elastane.ps import frames
 from elastane.ps.calls import Batch, Directory, PullCall, PushCall, ask_around
 from elastane.ps.frames import Flag, Hello, Op, Peer
-from elastane.ps.keys import Ids, Rows
+from elastane.ps.keys import Ids, Rows, warm_up
 from elastane.ps.lane import Lane, Request
 from elastane.ps.table_wire import write_table
 from elastane.ps.ticks import Ticks
@@ -46,6 +46,7 @@ class Client:
             raise InvalidInput(f"buckets: {n_buckets} is not the {owner_map.n_buckets} of the owner map")
         if staleness is not None and staleness < 0:
             raise InvalidInput(f"staleness: {staleness} is below 0; None is for no bound")
+        warm_up()
         self.number = secrets.randbits(64)
         """What stands for this client on the servers."""
         self._directory = Directory(owner_map)

@@ -143,8 +143,10 @@ class Connections:
 
     def _serve_peer(self, connection: FrameSocket, peer: ServerId) -> None:
         receiver = Receiver(self._engine, self._ownership, peer)
-        with self._lock:
-            self._receivers.add(receiver)
+        with self._engine.order:
+            self.cut(peer)  # A peer has one link; what an earlier one left behind must not come after this one.
+            with self._lock:
+                self._receivers.add(receiver)
         try:
             while True:
                 header, body = connection.receive(self._most_body)

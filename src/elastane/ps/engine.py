@@ -7,7 +7,7 @@ it, so that every copy of a bucket gets the same pushes in the same order, and a
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -209,13 +209,18 @@ class Engine:
         self.clocks.heed(members)
         self.apply_whole_steps()
 
-    def apply_whole_steps(self) -> None:
-        """Apply what is held of every step that all who count have pushed."""
+    def apply_whole_steps(self, also: Iterable[int] = ()) -> None:
+        """Apply what is held of every step that all who count have pushed, in the buckets that this server owns.
+
+        `also` are buckets that it is about to own: nobody may pull from them before.
+        """
         with self.order:
             floor = self.clocks.floor()
+            chosen = self.ledger.serving.view(np.bool_).copy()
+            chosen[list(also)] = True
             for step in self.holds.steps(floor) if self.holds else []:
                 shares = self.clocks.shares(step) or self.holds.shares(step)
-                if not self._apply_held(step, self.ledger.serving.view(np.bool_), shares):
+                if not self._apply_held(step, chosen, shares):
                     continue
                 for peer in self.ledger.peers():
                     self.links[peer].send(Op.APPLY, frames.write_scales(step, shares))

@@ -53,11 +53,7 @@ class Receiver:
         with self._engine.order:
             if self.cut:
                 raise ConnectionResetError("this server is not to be heard any more")
-            done = action(header, body)
-        if header.op is Op.TAKE and done:
-            # Steps that are whole here may not have been on the server before.
-            self._engine.apply_whole_steps()
-        return done
+            return action(header, body)
 
     def ended(self) -> None:
         """The connection is gone: copies that are not whole are of no use."""
@@ -150,11 +146,13 @@ class Receiver:
         keep = bool(header.flags & Flag.KEEP)
         if keep:
             self._ownership.link_to(self.peer)
+        # Steps that are whole here may not have been on the server before.
+        self._engine.apply_whole_steps(also=[bucket])
         self._ledger.note(bucket, Entry(epoch, self._ledger.me, self.peer if keep else None))
         self._ledger.put(bucket, State.OWNED)
         if keep:
             self._ledger.backup[bucket] = self.peer
-        self._engine.tell(Took(bucket, epoch))
+        self._engine.tell(Took(bucket, epoch, self.peer if keep else None))
         return True
 
     def _release(self, header: Header, body: memoryview) -> bool:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from elastane.core.owners import OwnerMap, ServerAddress, ServerId
 from elastane.model.ps import TableMemory
-from elastane.ps import files, frames
+from elastane.ps import files, frames, keys
 from elastane.ps.clocks import LAST_VERSION
 from elastane.ps.connections import Connections
 from elastane.ps.engine import Engine
@@ -18,7 +18,7 @@ from elastane.ps.files import Restored
 from elastane.ps.ownership import Ownership
 from elastane.ps.part_file import SavedPart
 from elastane.ps.server_events import OnEvent
-from elastane.ps.store import Store
+from elastane.ps.store import Store, warm_up
 
 
 class ParameterServer:
@@ -46,6 +46,8 @@ class ParameterServer:
 
     def start(self, port: int = 0) -> tuple[str, int, str]:
         """Listen on loopback, at this port or a free one, and on a Unix socket: the host, the port, and the path."""
+        warm_up()
+        keys.warm_up()
         host, port, path = self._connections.start(port)
         ledger = self._engine.ledger
         with self._engine.order:
