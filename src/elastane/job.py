@@ -126,6 +126,7 @@ class Job:
         save_every_steps: int | None = None,
         save_every_s: float | None = None,
         keep: int = 3,
+        scale_lr_by_staleness: bool = False,
     ) -> Trainer:
         """Train this model together with all other workers: `trainer.step(loss)` is the whole training step.
 
@@ -148,6 +149,8 @@ class Job:
         checkpoint: a folder for checkpoints. A job that starts goes on from the newest whole one that it finds there.
         save_every_steps, save_every_s: how often to make one; by default every ten minutes, and at the end.
         keep: how many of them stay.
+        scale_lr_by_staleness: with parameter servers, a push that is n steps behind that of another worker has its
+            learning rate divided by n + 1.
         """
         if self._link.is_evaluator:
             self._evaluate_only(model, evaluate)
@@ -166,6 +169,8 @@ class Job:
                 "save_every_steps": save_every_steps,
                 "save_every_s": save_every_s,
             }
+            if scale_lr_by_staleness:
+                self._step_rows().connect(scale_lr_by_staleness=True)
             return cast("Trainer", self._ps_trainer(model, optimizer, scheduler, evaluate, unusable))
         from elastane.checkpoint.policy import SavePolicy
         from elastane.torch.settings import TrainerSettings
@@ -222,7 +227,7 @@ class Job:
             from elastane.ps.local import LocalClient
             from elastane.torch.step_rows import StepRows
 
-            self._rows = StepRows(LocalClient())
+            self._rows = StepRows(lambda scaled: LocalClient())
         return self._rows
 
     def _ps_trainer(

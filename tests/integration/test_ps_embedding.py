@@ -61,7 +61,7 @@ class Worker:
     def __init__(self, made: Cluster, kind: str, staleness: int | None) -> None:
         spec, make = OPTIMIZERS[kind]
         client = Client(made.map, TOKEN, BUCKETS, staleness=staleness, timeout_s=60)
-        rows = StepRows(client)
+        rows = StepRows(lambda _: client)
         described = TableSpec("rows", DIM, spec)
         rows.define(described)
         self.embedding = Embedding(described, rows, None)

@@ -69,7 +69,7 @@ class Loop:
     def __init__(self, *, ahead: bool) -> None:
         self.said: Said = []
         self.job = Job(NodeName("alone-worker-0"), SayingLink(self.said))
-        self.job._rows = StepRows(SayingClient(self.said))
+        self.job._rows = StepRows(lambda _: SayingClient(self.said))
         rows: Embedding = self.job.embedding("rows", 2, elastane.sgd(0.1))
         model = nn.ModuleList([rows, nn.Linear(2, 1)])
         self.trainer = self.job.trainer(model, optim.SGD(model.parameters(), 0.1))

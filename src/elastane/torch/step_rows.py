@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import numpy as np
@@ -65,19 +65,35 @@ class RowClient(Protocol):
 class StepRows:
     """Serves the lookups of the embeddings, from what was pulled ahead or by a request of their own."""
 
-    def __init__(self, client: RowClient) -> None:
-        self.client = client
+    def __init__(self, connect: Callable[[bool], RowClient]) -> None:
+        self._connect = connect
+        self._client: RowClient | None = None
         self.step = 0
         """The step in work."""
         self.specs: dict[str, TableSpec] = {}
         self._ready: dict[str, Lookup] = {}
         self._with_gradients: list[Lookup] = []
 
+    @property
+    def client(self) -> RowClient:
+        """The way to the rows, made when it is first needed."""
+        return self._client or self.connect(scale_lr_by_staleness=False)
+
+    def connect(self, *, scale_lr_by_staleness: bool) -> RowClient:
+        """Make the way to the rows. Raises InvalidInput if it was used before."""
+        if self._client is not None:
+            raise InvalidInput("scale_lr_by_staleness: make job.trainer before the first lookup of an embedding")
+        self._client = client = self._connect(scale_lr_by_staleness)
+        for spec in self.specs.values():
+            client.define(spec)
+        return client
+
     def define(self, spec: TableSpec) -> None:
         """Make an embedding's table known. Raises InvalidInput if this job has it already."""
         if spec.name in self.specs:
             raise InvalidInput(f'embedding "{spec.name}": this job has one of that name; use that one twice')
-        self.client.define(spec)
+        if self._client is not None:
+            self._client.define(spec)
         self.specs[spec.name] = spec
 
     def have_ready(self, lookups: Mapping[str, Lookup]) -> None:
