@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors.torch import load_file, save
@@ -22,11 +22,13 @@ from torch import Tensor, nn
 from elastane.model.errors import InvalidInput
 from elastane.model.evaluation import version_file
 from elastane.torch.collate import collate
-from elastane.torch.ps_trainer import PSTrainer
 from elastane.torch.snapshot import Snapshot
-from elastane.torch.trainer import Trainer
 from elastane.worker.evaluation import Evaluation, EvaluationClient, beside
 from elastane.worker.link import Link
+
+if TYPE_CHECKING:
+    from elastane.torch.ps_trainer import PSTrainer
+    from elastane.torch.trainer import Trainer
 
 THREADS_END_S = 10.0
 
