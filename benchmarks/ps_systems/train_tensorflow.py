@@ -51,11 +51,14 @@ def serve(cluster: dict[str, list[str]], role: str, index: int) -> None:
 class Adagrad:
     """A variable on the servers and its sums of squares, in as many parts as there are servers to hold them."""
 
-    def __init__(self, shape: tuple[int, ...], initial: Callable[..., Any], lr: float) -> None:
-        self.variable = tf.Variable(lambda: initial(shape), trainable=True, dtype=tf.float32)
-        self._sums = tf.Variable(lambda: tf.fill(shape, ACCUMULATOR), trainable=False, dtype=tf.float32)
+    def __init__(self, strategy: Any, shape: tuple[int, ...], initial: Callable[..., Any], lr: float) -> None:
+        with strategy.scope():
+            self.variable = tf.Variable(lambda: initial(shape), trainable=True, dtype=tf.float32)
         self._lr = lr
-        self._pairs = list(zip(_parts(self.variable), _parts(self._sums), strict=True))
+        self._pairs = []
+        for part in _parts(self.variable):
+            with tf.device(part.device):  # The strategy would lay them out one after the other, elsewhere.
+                self._pairs.append((part, tf.Variable(tf.fill(part.shape, ACCUMULATOR), trainable=False)))
 
     @property
     def value(self) -> Any:
@@ -107,12 +110,12 @@ def _parts(variable: Any) -> list[Any]:
 class Model:
     """The DeepFM, on one table of all fields or on a table for each."""
 
-    def __init__(self, tables: int) -> None:
+    def __init__(self, strategy: Any, tables: int) -> None:
         def rows(shape: tuple[int, ...]) -> Any:
             return tf.random.uniform(shape, -SCALE, SCALE)
 
         counts = [ROWS] if tables == 1 else [int(count) for count in CARDINALITIES]
-        self._tables = [Adagrad((count, DIM), rows, LR) for count in counts]
+        self._tables = [Adagrad(strategy, (count, DIM), rows, LR) for count in counts]
         self._dense: list[Adagrad] = []
         width = INPUTS
         for outputs in (*HIDDEN, 1):
@@ -121,7 +124,8 @@ class Model:
             def weights(shape: tuple[int, ...], bound: float = bound) -> Any:
                 return tf.random.uniform(shape, -bound, bound)
 
-            self._dense += [Adagrad((width, outputs), weights, DENSE_LR), Adagrad((outputs,), weights, DENSE_LR)]
+            shapes = ((width, outputs), (outputs,))
+            self._dense += [Adagrad(strategy, shape, weights, DENSE_LR) for shape in shapes]
             width = outputs
 
     def keys(self, ids: Any) -> list[tuple[Any, Any]]:
@@ -202,8 +206,7 @@ class Chief:
         split = tf.distribute.experimental.partitioners.MinSizePartitioner(1 << 20, servers) if fused else None
         strategy = tf.distribute.ParameterServerStrategy(resolver, variable_partitioner=split)
         self._coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
-        with strategy.scope():
-            self._model = Model(settings.tables)
+        self._model = Model(strategy, settings.tables)
         self._batches = settings.batches
         self._folder = settings.folder
         for name in ("_train", "_pull_often", "_push_often", "_predict"):
