@@ -223,6 +223,7 @@ class PSMachine(RuleBasedStateMachine):
         cluster = self.rules.training_ps_cluster
         self._carry_out(self.rules.rehome([(bucket, cluster[place % len(cluster)])], self.now))
 
+    @precondition(lambda self: not any(server.half_way for server in self.servers.living))
     @rule()
     def time_passes(self) -> None:
         self.now += max(RETRY_S, MISSING_S)
@@ -305,8 +306,8 @@ class PSMachine(RuleBasedStateMachine):
             if self._quieter():
                 break
         else:
-            raise AssertionError("it does not come to rest")
-        assert self.rules.settled, "a change never ends"
+            raise AssertionError(f"it does not come to rest: {self.rules.snapshot()}")
+        assert self.rules.settled, f"a change never ends: {self.rules.snapshot()}"
         cluster = sorted(server.id for server in self.wanted)
         assert list(self.rules.training_ps_cluster) == cluster
         assert not {server.id for server in self.servers.living if server.leaving} - self.removed, "a server stays"
@@ -334,7 +335,9 @@ class PSMachine(RuleBasedStateMachine):
 
     def _check_owners(self, cluster: list[int]) -> None:
         for bucket in range(N_BUCKETS):
-            (owner,) = [server for server in self.servers.living if server.owns(bucket)]
+            owners = [server for server in self.servers.living if server.owns(bucket)]
+            assert len(owners) == 1, f"bucket {bucket} is owned by {owners}, and should be as {self.rules.entries[bucket]}"
+            owner = owners[0]
             assert owner.id in cluster
             assert self.rules.entries[bucket] == owner.known[bucket]
             lost = self.servers.acknowledged[bucket] - owner.data[bucket]

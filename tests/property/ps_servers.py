@@ -27,8 +27,8 @@ class Server:
     buried: set[int] = field(default_factory=set)
     inbox: deque[object] = field(default_factory=deque)
     outbox: deque[Said] = field(default_factory=deque)
-    half_way: dict[int, int] = field(default_factory=dict)
-    """Buckets that are copied to another server, which is to own them next."""
+    half_way: dict[int, tuple[int, int | None]] = field(default_factory=dict)
+    """Buckets that another server was told to take, which has not answered; with that server and the backup."""
 
     def owns(self, bucket: int) -> bool:
         return bucket in self.known and self.known[bucket].owner == self.id
@@ -112,6 +112,7 @@ class Servers:
                 if bucket not in server.known:
                     server.say("failed", bucket, [])
                 elif server.known[bucket].epoch < order.value:
+                    server.half_way.pop(bucket, None)
                     server.known[bucket] = Entry(order.value, ServerId(server.id))
                     server.say("learned", buckets=[bucket])
             case OrderKind.REPLICATE | OrderKind.HAND_OVER:
@@ -119,40 +120,34 @@ class Servers:
 
     def _copy(self, server: Server, order: Order) -> None:
         bucket, to = order.bucket, self.all[order.value]
-        if not server.owns(bucket):
-            server.say("learned", buckets=[bucket] if bucket in server.known else [])
-            return
-        if not to.alive or to.id in server.buried or server.id in to.buried:
+        if not server.owns(bucket) or not to.alive or to.id in server.buried or server.id in to.buried:
             server.say("failed", bucket, [])
             return
         entry = server.known[bucket]
-        had_backup = entry.backup not in (None, to.id)
-        if entry.backup != to.id:
-            if entry.backup is not None:
-                former = self.all[entry.backup]
-                if not former.alive:
-                    return  # It stands still until the master decides.
-                former.forget(bucket)
-            server.known[bucket] = to.known[bucket] = Entry(entry.epoch + 1, ServerId(server.id), ServerId(to.id))
-            to.data[bucket] = set(server.data[bucket])
-            server.say("learned", buckets=[bucket])
         if order.kind is OrderKind.HAND_OVER:
-            server.half_way[bucket] = to.id if not had_backup else -to.id - 1
+            # From now on it serves the bucket no more; whether the other one does, it does not know.
+            server.known[bucket] = Entry(entry.epoch + 1, ServerId(to.id), ServerId(server.id))
+            server.half_way[bucket] = (to.id, entry.backup)
+            return
+        if entry.backup is not None and entry.backup != to.id:
+            self.all[entry.backup].forget(bucket)
+        server.known[bucket] = to.known[bucket] = Entry(entry.epoch + 1, ServerId(server.id), ServerId(to.id))
+        to.data[bucket] = set(server.data[bucket])
+        server.say("learned", buckets=[bucket])
 
     def finish(self, server: Server, bucket: int) -> None:
-        """The second half of a hand-over: the owner changes."""
-        number = server.half_way.pop(bucket)
-        to = self.all[number if number >= 0 else -number - 1]
-        entry = server.known.get(bucket)
-        if entry is None or entry.owner != server.id or entry.backup != to.id:
-            return
+        """The second half of a hand-over: the other one takes the bucket, or cannot be reached."""
+        number, backup = server.half_way.pop(bucket)
+        to = self.all[number]
         if not to.alive or server.id in to.buried or to.id in server.buried:
             server.say("link_lost", to.id, [])
             return
-        stays = self.with_backups or number < 0
-        new = Entry(entry.epoch + 1, ServerId(to.id), ServerId(server.id) if stays else None)
-        server.known[bucket] = to.known[bucket] = new
+        entry = server.known[bucket]
+        to.known[bucket] = entry if backup is not None else entry._replace(backup=None)
+        to.data[bucket] = set(server.data[bucket])
         to.say("learned", buckets=[bucket])
         server.say("learned", buckets=[bucket])
-        if not stays:
+        if backup is None:
             server.forget(bucket)
+        elif backup != to.id:
+            self.all[backup].forget(bucket)

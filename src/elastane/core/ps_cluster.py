@@ -86,6 +86,8 @@ class PSCluster:
         self._burials: dict[int, list[int]] = {}
         self._inquests: dict[tuple[int, int], list[int]] = {}
         self._missing: dict[int, tuple[int, float]] = {}
+        self._audit: list[int] | None = None
+        """Who has not answered yet, since all were asked for what is missing."""
         self._settled = True
         self._settled_version = 0
         self._to_publish = False
@@ -106,13 +108,18 @@ class PSCluster:
         return self._settled
 
     @property
+    def workers(self) -> tuple[NodeName, ...]:
+        """The workers that use the servers."""
+        return tuple(self._workers)
+
+    def order_of(self, bucket: int) -> Order | None:
+        """What is being done about a bucket."""
+        return self._orders.get(bucket)
+
+    @property
     def moving(self) -> int:
         """How many buckets are on their way."""
         return sum(order.kind.moves for order in self._orders.values())
-
-    def removable(self, server: int) -> bool:
-        """Whether a server was let go, and cannot be taken back."""
-        return server in self._servers and self._servers[server].removed
 
     def homes(self) -> list[int | None]:
         """The server that should own each bucket."""
@@ -160,7 +167,7 @@ class PSCluster:
             return []
         for order in [order for order in self._orders.values() if order.concerns(server)]:
             del self._orders[order.bucket]
-        for waiting in self._burials.values():
+        for waiting in (*self._burials.values(), self._audit or []):
             _discard(waiting, server)
         self._inquests = {pair: waiting for pair, waiting in self._inquests.items() if server not in pair}
         self.held = False
@@ -175,7 +182,7 @@ class PSCluster:
         """A server says what has become of these buckets."""
         if server not in self._servers:
             return []
-        self._merge(changes)
+        self._merge(server, changes)
         return self._step(now)
 
     def buried(self, server: int, dead: int, changes: list[Change], now: float) -> list[Decision]:
@@ -265,7 +272,7 @@ class PSCluster:
 
     def next_tick(self) -> float | None:
         """When `tick` has something to do."""
-        missing = (since + MISSING_S for _, since in self._missing.values())
+        missing = [] if self._audit is not None else [since + MISSING_S for _, since in self._missing.values()]
         return min((*self._not_before.values(), *missing), default=None)
 
     def resume(self, now: float) -> list[Decision]:
@@ -294,6 +301,7 @@ class PSCluster:
             "burials": list(self._burials.items()),
             "inquests": [[*pair, waiting] for pair, waiting in self._inquests.items()],
             "missing": [[bucket, *found] for bucket, found in self._missing.items()],
+            "audit": self._audit,
             "settled": [self._settled, self._settled_version, self._to_publish],
         }
 
@@ -315,6 +323,7 @@ class PSCluster:
         self._burials = {dead: list(waiting) for dead, waiting in state["burials"]}
         self._inquests = {(server, peer): list(waiting) for server, peer, waiting in state["inquests"]}
         self._missing = {bucket: (server, since) for bucket, server, since in state["missing"]}
+        self._audit = None if state["audit"] is None else list(state["audit"])
         self._settled, self._settled_version, self._to_publish = state["settled"]
 
     # The comparison of what is with what should be.
@@ -323,8 +332,7 @@ class PSCluster:
         self._not_before = {bucket: due for bucket, due in self._not_before.items() if due > now}
         self._burials = {dead: waiting for dead, waiting in self._burials.items() if waiting}
         self._form_cluster()
-        self._give_up_missing(now)
-        decisions: list[Decision] = []
+        decisions: list[Decision] = list(self._look_for_missing(now))
         if self._drop_backups():
             decisions.append(Inform(tuple(server for server, known in self._servers.items() if known.here)))
         for order in [*self._claims(), *self._moves()]:
@@ -338,7 +346,7 @@ class PSCluster:
             if self._settled:
                 self._settled_version = self.version
             decisions.append(Publish(self.version))
-        if self.held and not self._orders and all(entry.owner in self._servers for entry in self.entries):
+        if self.held and not self._orders and not self._missing and all(entry.owner in self._servers for entry in self.entries):
             decisions.append(Still())
         return [*decisions, *self._removals()]
 
@@ -384,26 +392,35 @@ class PSCluster:
         dropped = False
         apart = {pair for pair, waiting in self._inquests.items() if not waiting}
         for bucket, (epoch, owner, backup) in enumerate(self.entries):
-            if backup is None or owner is None or owner not in self._servers:
+            # What is on its way is left alone: it may be through already, and have another backup.
+            if backup is None or owner is None or owner not in self._servers or bucket in self._orders:
                 continue
             dead = backup not in self._servers and not self._unclear(backup)
             unwanted = self._backup_homes[bucket] is None and owner == self._homes[bucket]
-            if dead or (owner, backup) in apart or (unwanted and bucket not in self._orders and not self.held):
+            if dead or (owner, backup) in apart or (unwanted and not self.held):
                 self.entries[bucket] = Entry(next_term(epoch), owner)
                 dropped = True
-        self._inquests = {pair: waiting for pair, waiting in self._inquests.items() if waiting}
+        moving = {(owner, backup) for bucket in self._orders for _, owner, backup in (self.entries[bucket],)}
+        self._inquests = {pair: waiting for pair, waiting in self._inquests.items() if waiting or pair in moving}
         return dropped
 
-    def _give_up_missing(self, now: float) -> None:
-        """A bucket that its server gave away, and that nobody got, is nobody's."""
+    def _look_for_missing(self, now: float) -> Iterator[Decision]:
+        """A bucket that its server gave away, and that nobody has when all are asked again, is nobody's."""
+        self._missing = {
+            bucket: found for bucket, found in self._missing.items() if self.entries[bucket].owner == found[0]
+        }
         if not self._all_heard:
             return
-        for bucket, (server, since) in list(self._missing.items()):
-            entry = self.entries[bucket]
-            if entry.owner != server or since + MISSING_S <= now:
+        late = [bucket for bucket, (_, since) in self._missing.items() if since + MISSING_S <= now]
+        if self._audit is None and late:
+            self._audit = [server for server, known in self._servers.items() if known.attended]
+            yield from (Ask(server) for server in self._audit)
+        elif self._audit == []:
+            self._audit = None
+            for bucket in late:
                 del self._missing[bucket]
-            if entry.owner == server and since + MISSING_S <= now:
-                self.entries[bucket] = Entry(entry.epoch, None)
+                epoch, _, backup = self.entries[bucket]
+                self.entries[bucket] = Entry(epoch, None, backup)
 
     @property
     def _all_heard(self) -> bool:
@@ -469,40 +486,39 @@ class PSCluster:
         return server in self._servers and self._servers[server].here
 
     def _said_all(self, server: int, changes: list[Change], now: float) -> None:
-        """A server has said all that it has. What was thought to be its own, and is not, may be with nobody."""
-        self._merge(changes)
+        """A server has said all that it has. What was thought to be its own, and is not, may be with nobody.
+
+        And so may what it has given away, as long as the one who got it does not say so.
+        """
+        given = [change for change in changes if change[2] != server and change[1] > self.entries[change[0]].epoch]
+        self._merge(server, changes)
+        for bucket, _, owner, _ in given:
+            if owner is not None and owner in self._servers:
+                self._missing.setdefault(bucket, (owner, now))
         has = {bucket for bucket, _, owner, _ in changes if owner == server}
         for bucket, entry in enumerate(self.entries):
             if entry.owner == server and bucket not in has and bucket not in self._orders:
                 self._missing.setdefault(bucket, (server, now))
-            elif bucket in has:
-                self._missing.pop(bucket, None)
-        for waiting in self._inquests.values():
+        for waiting in (*self._inquests.values(), self._audit or []):
             _discard(waiting, server)
 
-    def _merge(self, changes: Iterable[Change]) -> None:
+    def _merge(self, speaker: int, changes: Iterable[Change]) -> None:
         for bucket, epoch, owner, backup in changes:
-            if epoch <= self.entries[bucket].epoch:
+            known = self.entries[bucket]
+            if owner == speaker and epoch >= known.epoch:
+                self._missing.pop(bucket, None)
+            # Who has given a bucket away, and not heard that it was taken, still speaks of its own copy: of two words
+            # on one epoch, the owner's counts.
+            if epoch < known.epoch or (epoch == known.epoch and (owner != speaker or (owner, backup) == known[1:])):
                 continue
             self.entries[bucket] = Entry(
                 epoch, None if owner is None else ServerId(owner), None if backup is None else ServerId(backup)
             )
             order = self._orders.get(bucket)
-            if order is not None and _is_done(order, owner, backup):
+            if order is not None and order.is_done(owner, backup):
                 del self._orders[bucket]
                 if not order.kind.moves:
                     self._to_publish = True  # Who waits for a dead server must hear of its successor.
-
-
-def _is_done(order: Order, owner: int | None, backup: int | None) -> bool:
-    """Whether an order is carried out, or has lost its meaning, with this entry."""
-    match order.kind:
-        case OrderKind.REPLICATE:
-            return backup == order.value or owner != order.server
-        case OrderKind.HAND_OVER:
-            return owner != order.server
-        case _:
-            return True
 
 
 def _discard(waiting: list[int], server: int) -> None:

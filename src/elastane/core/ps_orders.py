@@ -40,6 +40,16 @@ class Order(NamedTuple):
     def concerns(self, server: int) -> bool:
         return server in ((self.server, self.value) if self.kind.moves else (self.server,))
 
+    def is_done(self, owner: int | None, backup: int | None) -> bool:
+        """Whether it is carried out, or has lost its meaning, once the bucket is with these."""
+        match self.kind:
+            case OrderKind.REPLICATE:
+                return backup == self.value or owner != self.server
+            case OrderKind.HAND_OVER:
+                return owner != self.server
+            case _:
+                return True
+
 
 @dataclass(frozen=True)
 class Bury:

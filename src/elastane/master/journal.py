@@ -38,7 +38,20 @@ _SNAPSHOT = "snapshot"
 
 _TOLD: dict[type, frozenset[str]] = {
     NodeGroup: frozenset(
-        {"scale_to", "drain", "stop", "fail", "running", "preempted", "exited", "launch_due"},
+        {
+            "scale_to",
+            "drain",
+            "retire_to",
+            "retire",
+            "twin",
+            "remove",
+            "stop",
+            "fail",
+            "running",
+            "preempted",
+            "exited",
+            "launch_due",
+        },
     ),
     Rendezvous: frozenset(
         {
