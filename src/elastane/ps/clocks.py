@@ -10,17 +10,22 @@ _REMEMBERED = 64
 """Steps whose weights are kept: a bucket may come from a server that is some steps behind."""
 
 
+LAST_VERSION = 1 << 62
+
+
 class Clocks:
     """The last step that each client has pushed whole, on one server.
 
-    Once the master has said who is active, those count: the floor is the step that all of them have pushed. Before
-    that, or with nobody active, nobody is waited for, and the floor is the highest step that came.
+    Clients that have joined count: the floor is the step that all of them have pushed. With none of them nobody is
+    waited for, and the floor is the highest step that came. What a client says of itself has a version, so that it may
+    come late and by other servers; the master ends it all by LAST_VERSION.
     """
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._pushed: dict[int, int] = {}
         self._weights: dict[int, dict[int, float]] = {}
+        self._members: dict[int, tuple[int, int]] = {}
         self._active: dict[int, int] = {}
         self._applied = -1
         self._closed = False
@@ -32,10 +37,28 @@ class Clocks:
                 self._weights.setdefault(step, {})[client] = weight
             self._pushed[client] = max(step, self._pushed.get(client, -1))
 
-    def members(self, active: Mapping[int, int]) -> None:
-        """Say who counts, and from which step on."""
+    def propose(self, client: int, version: int) -> int:
+        """Count a client from the next step on that nobody has pushed; the answer is that step."""
         with self._changed:
-            self._active = dict(active)
+            step = max(self._pushed.values(), default=-1) + 1
+            self._heed({client: (version, step)})
+            return step
+
+    def heed(self, members: Mapping[int, tuple[int, int]]) -> None:
+        """Take over who counts, each from a step on (-1: not any more), where this is a newer version."""
+        with self._changed:
+            self._heed(members)
+
+    def members(self) -> dict[int, tuple[int, int]]:
+        """Who counts, and who has left."""
+        with self._changed:
+            return dict(self._members)
+
+    def _heed(self, members: Mapping[int, tuple[int, int]]) -> None:
+        for client, entry in members.items():
+            if entry > self._members.get(client, (-1, -1)):
+                self._members[client] = entry
+        self._active = {client: step for client, (_, step) in self._members.items() if step >= 0}
 
     def floor(self) -> int:
         """The last step that everybody who counts has pushed."""

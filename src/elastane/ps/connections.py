@@ -15,6 +15,7 @@ import numpy.typing as npt
 from elastane.core.owners import ServerId
 from elastane.model.errors import ElastaneError, MalformedMessage
 from elastane.ps import frames
+from elastane.ps.clocks import LAST_VERSION
 from elastane.ps.engine import Engine, Refused
 from elastane.ps.frames import Flag, Hello, Op, Parts, Peer
 from elastane.ps.ownership import Ownership
@@ -142,8 +143,10 @@ class Connections:
 
     def _serve_peer(self, connection: FrameSocket, peer: ServerId) -> None:
         receiver = Receiver(self._engine, self._ownership, peer)
-        with self._lock:
-            self._receivers.add(receiver)
+        with self._engine.order:
+            self.cut(peer)  # A peer has one link; what an earlier one left behind must not come after this one.
+            with self._lock:
+                self._receivers.add(receiver)
         try:
             while True:
                 header, body = connection.receive(self._most_body)
@@ -191,6 +194,12 @@ class _ClientConnection:
                 elif header.op is Op.DEFINE:
                     self._engine.define(read_table(body))
                     answer = []
+                elif header.op is Op.JOIN:
+                    answer = frames.write_join(*self._join(*frames.read_join(body)))
+                elif header.op is Op.LEAVE:
+                    version, _ = frames.read_join(body)
+                    self._engine.heed({self._client: (version, -1)})
+                    answer = []
                 elif header.op is Op.MAP:
                     answer = [self._engine.ledger.map_bytes()]
                 else:
@@ -200,6 +209,14 @@ class _ClientConnection:
             except ElastaneError as error:
                 op, answer = Op.ERROR, [f"{type(error).__name__}\n{error}".encode()]
             self._connection.send(op, header.request, answer, flags)
+
+    def _join(self, version: int, step: int) -> tuple[int, int]:
+        if not 0 <= version < LAST_VERSION or step < -1:
+            raise MalformedMessage(f"a join of version {version} from step {step}")
+        if step < 0:
+            return version, self._engine.clocks.propose(self._client, version)
+        self._engine.heed({self._client: (version, step)})
+        return version, step
 
     def _pull(self, body: memoryview) -> tuple[Parts, Flag]:
         rows, refused = self._engine.pull(frames.read_pull(body), self._room)

@@ -7,7 +7,7 @@ it, so that every copy of a bucket gets the same pushes in the same order, and a
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -43,7 +43,8 @@ class Engine:
         self.order = threading.RLock()
         self.links: dict[int, Link] = {}
         self.tell = on_event
-        self._dims: dict[int, int] = {spec.number: spec.dim for spec in store.tables()}
+        self._dims: dict[int, int] = {}
+        self.refresh_tables()
 
     # -- tables
 
@@ -122,8 +123,9 @@ class Engine:
                     push = _slower(push, self.clocks.lead(push.client))
                 whole = not n_refused and not n_repeated
                 part = push if whole and not flags & Flag.HOLD else keys.select(push, dims, taken)
-                self.apply(part, buckets if whole else buckets[taken], flags)
-                keys.mark(buckets, verdicts, applied, push.sequence)
+                with self.store.lock:  # Who has this lock sees rows and sequences that fit each other.
+                    self.apply_locked(part, buckets if whole else buckets[taken], flags)
+                    keys.mark(buckets, verdicts, applied, push.sequence)
             waits = self._forward(push, dims, buckets, verdicts, flags) if self.links else []
         return (
             self._settle(buckets, verdicts, waits)
@@ -131,8 +133,8 @@ class Engine:
             else np.nonzero(verdicts == keys.REFUSED)[0].astype(np.uint32)
         )
 
-    def apply(self, part: Push, buckets: npt.NDArray[np.uint32], flags: Flag) -> None:
-        """Change the store, or hold the push, which then has memory of its own. The caller has the lock."""
+    def apply_locked(self, part: Push, buckets: npt.NDArray[np.uint32], flags: Flag) -> None:
+        """Change the store, or hold the push, which then has memory of its own. The caller has both locks."""
         if flags & Flag.HOLD:
             self.holds.add(part, buckets)
             return
@@ -141,10 +143,10 @@ class Engine:
             rows = _cut(part.values, part.keys.counts, self.dims_of(part.keys.tables))
             for table, values in zip(part.keys.tables.tolist(), rows, strict=True):
                 ids = part.keys.ids[at : at + len(values)]
-                self.store.assign(table, ids, values, only_new=bool(flags & Flag.ONLY_NEW))
+                self.store.assign_locked(table, ids, values, only_new=bool(flags & Flag.ONLY_NEW))
                 at += len(values)
         else:
-            self.store.push(part.keys.tables, part.keys.counts, part.keys.ids, part.values, part.lrs, part.step)
+            self.store.push_locked(part.keys.tables, part.keys.counts, part.keys.ids, part.values, part.lrs, part.step)
 
     def check(self, push: Push) -> npt.NDArray[np.int64]:
         """The row length of each table of a push that fits them. Raises TableUnknown and MalformedMessage."""
@@ -202,25 +204,38 @@ class Engine:
         self.clocks.tick(client, step, weight)
         self.apply_whole_steps()
 
-    def apply_whole_steps(self) -> None:
-        """Apply what is held of every step that all who count have pushed."""
+    def heed(self, members: Mapping[int, tuple[int, int]]) -> None:
+        """Take over who counts, and apply what is whole by that."""
+        self.clocks.heed(members)
+        self.apply_whole_steps()
+
+    def apply_whole_steps(self, also: Iterable[int] = ()) -> None:
+        """Apply what is held of every step that all who count have pushed, in the buckets that this server owns.
+
+        `also` are buckets that it is about to own: nobody may pull from them before.
+        """
         with self.order:
             floor = self.clocks.floor()
+            chosen = self.ledger.serving.view(np.bool_).copy()
+            chosen[list(also)] = True
             for step in self.holds.steps(floor) if self.holds else []:
                 shares = self.clocks.shares(step) or self.holds.shares(step)
-                whole = self.holds.take(step, self.ledger.serving.view(np.bool_), shares)
-                if whole is None:
+                if not self._apply_held(step, chosen, shares):
                     continue
-                self.apply(whole, _NONE, Flag.NONE)
                 for peer in self.ledger.peers():
                     self.links[peer].send(Op.APPLY, frames.write_scales(step, shares))
             self.clocks.applied(floor)
 
     def apply_as_told(self, peer: int, step: int, shares: dict[int, float]) -> None:
         """Apply what is held of a step in a peer's buckets, as the peer did. The caller has the lock."""
-        whole = self.holds.take(step, self.ledger.source == peer, shares)
-        if whole is not None:
-            self.apply(whole, _NONE, Flag.NONE)
+        self._apply_held(step, self.ledger.source == peer, shares)
+
+    def _apply_held(self, step: int, chosen: npt.NDArray[np.bool_], shares: dict[int, float]) -> bool:
+        with self.store.lock:
+            whole = self.holds.take(step, chosen, shares)
+            if whole is not None:
+                self.apply_locked(whole, _NONE, Flag.NONE)
+        return whole is not None
 
     # -- the rest
 
@@ -236,11 +251,32 @@ class Engine:
                     self.links[peer].send(Op.EVICT, frames.write_bucket(bucket, step))
         return gone
 
+    def notes_locked(self, bucket: int) -> bytes:
+        """What a checkpoint must have of a bucket beside its rows. The caller has the store's lock."""
+        held = [b"".join(frames.write_push(push)) for push in self.holds.of_bucket(bucket)]
+        return frames.write_notes([frames.write_applied(*self.ledger.applied_in(bucket)), *held])
+
+    def recall(self, bucket: int, notes: bytes) -> None:
+        """Take over what a checkpoint has beside the rows. The caller has the lock. Raises MalformedMessage."""
+        applied, *held = frames.read_notes(notes) or [frames.write_applied([], [])]
+        self.refresh_tables()
+        self.holds.forget(bucket)
+        self.ledger.set_applied(bucket, frames.read_applied(applied))
+        for body in held:
+            push = frames.read_push(bytearray(body))
+            self.check(push)
+            self.holds.add(push, np.full(len(push.keys.ids), bucket, np.uint32))
+
+    def refresh_tables(self) -> None:
+        """Look which tables the store has; pages may have brought some."""
+        self._dims = {spec.number: spec.dim for spec in self.store.tables()}
+
     def forget(self, bucket: int) -> None:
         """Drop all that is here of a bucket. The caller has the lock."""
-        self.store.drop(bucket)
-        self.holds.forget(bucket)
-        self.ledger.set_applied(bucket, {})
+        with self.store.lock:
+            self.store.drop_locked(bucket)
+            self.holds.forget(bucket)
+            self.ledger.set_applied(bucket, {})
 
 
 def _cut(

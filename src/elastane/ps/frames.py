@@ -11,7 +11,7 @@ import hashlib
 import hmac
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -32,6 +32,7 @@ HEADER_BYTES = 16
 PROTOCOL = 1
 
 _MAGIC = 0xE1A5
+_U64 = (1 << 64) - 1
 _FIELDS = struct.Struct("<HBBII")
 _HEADER = struct.Struct("<HBBIII")
 _HELLO = struct.Struct("<32sHBxIQII")
@@ -40,6 +41,7 @@ _PULL = struct.Struct("<qqII")
 _PUSH = struct.Struct("<QqqdII")
 _ANSWER = struct.Struct("<II")
 _TICK = struct.Struct("<qd")
+_JOIN = struct.Struct("<qq")
 _BUCKET = struct.Struct("<QII")
 _APPLIED = struct.Struct("<II")
 
@@ -58,6 +60,9 @@ class Op(enum.IntEnum):
     MAP = 7
     """Asks for the owner map."""
     EVICT = 8
+    JOIN = 9
+    """The client counts for the staleness bound, from a step on; or asks which step that could be."""
+    LEAVE = 10
 
     DONE = 16
     """The answer to all but a pull; refused positions and the map may be in it."""
@@ -75,6 +80,8 @@ class Op(enum.IntEnum):
     """All pages have been sent: from now on you are the bucket's backup."""
     TAKE = 37
     """From now on you are the bucket's owner."""
+    MEMBERS = 40
+    """Who counts for the staleness bound."""
     RELEASE = 38
     """You are the bucket's backup no longer."""
     ACK = 39
@@ -295,6 +302,32 @@ def read_tick(body: Buffer) -> tuple[int, float]:
     return step, weight
 
 
+def write_join(version: int, step: int) -> Parts:
+    """The body of a JOIN (step -1: it asks), of its answer, or of a LEAVE."""
+    return [_JOIN.pack(version, step)]
+
+
+def read_join(body: Buffer) -> tuple[int, int]:
+    """The version of what a client says about itself, and the step."""
+    if len(body) != _JOIN.size:
+        raise MalformedMessage(f"a join of {len(body)} bytes")
+    version, step = _JOIN.unpack(body)
+    return version, step
+
+
+def write_members(members: Mapping[int, tuple[int, int]]) -> Parts:
+    """Who counts: for each client the version of what it said, and its first step (-1: it left)."""
+    rows = [(client, version, step) for client, (version, step) in members.items()]
+    return [struct.pack(f"<{3 * len(rows)}q", *(_signed(number) for row in rows for number in row))]
+
+
+def read_members(body: Buffer) -> dict[int, tuple[int, int]]:
+    """Who counts."""
+    if len(body) % 24:
+        raise MalformedMessage(f"members in {len(body)} bytes")
+    return {client & _U64: (version, step) for client, version, step in struct.iter_unpack("<qqq", body)}
+
+
 def write_bucket(bucket: int, epoch: int, rest: Buffer = b"") -> Parts:
     """The body of what servers say about one bucket."""
     return [_BUCKET.pack(epoch, bucket, len(rest)), rest]
@@ -329,6 +362,24 @@ def read_applied(body: Buffer) -> dict[int, int]:
     clients = np.frombuffer(body, np.uint64, n_clients, _APPLIED.size)
     sequences = np.frombuffer(body, np.int64, n_clients, _APPLIED.size + 8 * n_clients)
     return dict(zip(clients.tolist(), sequences.tolist(), strict=True))
+
+
+def write_notes(pieces: Sequence[bytes]) -> bytes:
+    """Some stretches of bytes as one."""
+    return b"".join(len(piece).to_bytes(8, "little") + piece for piece in pieces)
+
+
+def read_notes(body: bytes) -> list[bytes]:
+    """The stretches."""
+    pieces = []
+    at = 0
+    while at < len(body):
+        end = at + 8 + int.from_bytes(body[at : at + 8], "little")
+        if end > len(body):
+            raise MalformedMessage(f"notes of {len(body)} bytes are cut")
+        pieces.append(body[at + 8 : end])
+        at = end
+    return pieces
 
 
 def write_scales(step: int, scales: dict[int, float]) -> Parts:
@@ -375,6 +426,10 @@ def _read_keys(
     if int(counts.sum(dtype=np.uint64)) != n_ids:
         raise MalformedMessage(f"counts of {int(counts.sum(dtype=np.uint64))} rows for {n_ids} ids")
     return Keys(tables, counts, np.frombuffer(body, np.int64, n_ids, ids_at)), lrs, end
+
+
+def _signed(number: int) -> int:
+    return number - (1 << 64) if number >> 63 > 0 else number
 
 
 def _raw(array: npt.NDArray[np.generic]) -> memoryview:

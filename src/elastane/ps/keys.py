@@ -134,6 +134,23 @@ def select_keys(keys: Keys, keep: npt.NDArray[np.bool_]) -> Keys:
     return Keys(keys.tables, counts.astype(np.uint32), keys.ids[keep])
 
 
+def warm_up() -> None:
+    """Compile all kernels, or load them from the cache, so that the first request does not wait for it."""
+    ids = np.zeros(1, np.int64)
+    rows = np.zeros((1, 1), np.float32)
+    found, inverse = unique(ids)
+    combine(inverse, rows, len(found))
+    one, buckets, table = np.ones(1, np.int64), np.zeros(1, np.uint32), np.zeros(1, np.uint32)
+    way = route(ids, None, np.array([0, 1], np.int64), table, np.zeros(1, np.int64), 1)
+    addresses = np.array([address_of(rows)], np.int64)
+    gather(way.order, way.counts[0], np.array([0, 1], np.int64), addresses, one, rows[0])
+    scatter(way.order, way.counts[0], np.array([0, 1], np.int64), addresses, one, rows[0])
+    verdicts, _, _ = judge(buckets, np.ones(1, np.uint8), ids, 1)
+    mark(buckets, verdicts, ids, 1)
+    keys = Keys(table, np.ones(1, np.uint32), ids)
+    select(Push(0, 0, 0, 1.0, keys, rows[0], rows[0]), one, np.ones(1, np.bool_))
+
+
 @kernel
 def _unique(ids_at: Any, n: Any, places: Any, found: Any, inverse: Any) -> Any:
     ids = longs(ids_at, n)

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from elastane.core.owners import OwnerMap, ServerAddress, ServerId
 from elastane.model import errors
@@ -44,55 +45,72 @@ class Request:
 Answer = tuple[Header, memoryview]
 
 
+@dataclass(frozen=True)
+class Sent:
+    """Requests that are to be answered."""
+
+    owner_map: OwnerMap
+    to: list[tuple[ServerId, FrameSocket]]
+
+
 class Lane:
     """One connection to each server, opened when it is needed. For one thread at a time: it has a lock for that.
 
     `greet` is called with every new connection, before anything else is sent on it.
     """
 
-    def __init__(self, hello: Hello, token: str, current: Callable[[], OwnerMap], most_body: int) -> None:
+    def __init__(
+        self,
+        hello: Hello,
+        token: str,
+        current: Callable[[], OwnerMap],
+        specs: Callable[[], Iterable[TableSpec]],
+        most_body: int,
+    ) -> None:
         self.lock = threading.RLock()
         self._hello = hello
         self._token = token
         self._current = current
         self._most_body = most_body
         self._open: dict[ServerId, tuple[ServerAddress, FrameSocket]] = {}
-        self._closed = False
-        self.specs: Callable[[], Iterable[TableSpec]] = list
+        self.closed = False
+        self._specs = specs
         self.greet: Callable[[ServerId, FrameSocket], None] = _say_nothing
 
-    def ask(self, requests: Mapping[ServerId, Request], deadline: float) -> dict[ServerId, Answer]:
-        """Send each server its request, then take the answers. Who gave none is not in the answer.
+    def ask(self, requests: Mapping[ServerId, Request], timeout_s: float) -> dict[ServerId, Answer]:
+        """Send each server its request, then take the answers, as `receive` does."""
+        return self.receive(self.send(requests), timeout_s)
 
-        An answer is good until the next call. Raises the error that a server answered with, after all have answered.
-        """
-        answers: dict[ServerId, Answer] = {}
-        failed: ElastaneError | None = None
-        sent: list[tuple[ServerId, FrameSocket]] = []
-        sent_map = self._current()
+    def send(self, requests: Mapping[ServerId, Request]) -> Sent:
+        """Send each server its request. Raises the error of a server that has another table of a name."""
+        sent = Sent(self._current(), [])
         begin = time.monotonic()
-
-        def go_on(server: ServerId) -> bool:
-            now = time.monotonic()
-            return (
-                not self._closed
-                and now < deadline
-                and not (now > begin + _PATIENCE_S and _replaced(server, sent_map, self._current()))
-            )
-
         for server, request in requests.items():
             connection = self._connection(server)
             if connection is None:
                 continue
             try:
-                connection.send(request.op, 0, request.pieces, request.flags, lambda server=server: go_on(server))  # type: ignore[misc]
-                sent.append((server, connection))
+                connection.send(
+                    request.op, 0, request.pieces, request.flags, partial(self._go_on, server, sent.owner_map, begin)
+                )
+                sent.to.append((server, connection))
             except OSError:
                 self._drop(server)
-        for server, connection in sent:
+        return sent
+
+    def receive(self, sent: Sent, timeout_s: float) -> dict[ServerId, Answer]:
+        """Take the answers. Who gave none in this time, or was replaced by others, is not among them.
+
+        They are good until the next call. Raises the error that a server answered with, after all have answered.
+        """
+        answers: dict[ServerId, Answer] = {}
+        failed: ElastaneError | None = None
+        begin = time.monotonic()
+        for server, connection in sent.to:
             try:
-                header, body = connection.receive(self._most_body, lambda server=server: go_on(server))  # type: ignore[misc]
-            except OSError:
+                go_on = partial(self._go_on, server, sent.owner_map, begin, timeout_s)
+                header, body = connection.receive(self._most_body, go_on)
+            except (OSError, MalformedMessage):
                 self._drop(server)
                 continue
             if header.op is Op.ERROR:
@@ -102,6 +120,12 @@ class Lane:
         if failed is not None:
             raise failed
         return answers
+
+    def _go_on(self, server: ServerId, sent_map: OwnerMap, begin: float, timeout_s: float = 30.0) -> bool:
+        waited_s = time.monotonic() - begin
+        if self.closed or waited_s > timeout_s:
+            return False
+        return waited_s < _PATIENCE_S or not _replaced(server, sent_map, self._current())
 
     def say(self, server: ServerId, request: Request) -> bool:
         """Send what is not answered. False: the server could not be reached."""
@@ -125,7 +149,7 @@ class Lane:
         return self._connection(server) is not None
 
     def close(self) -> None:
-        self._closed = True
+        self.closed = True
         for _, connection in list(self._open.values()):
             connection.shut()
         with self.lock:
@@ -138,7 +162,7 @@ class Lane:
         if known is not None and (address is None or known[0] == address):
             return known[1]
         self._drop(server)
-        if address is None or self._closed:
+        if address is None or self.closed:
             return None
         try:
             connection = connect(server, address, self._hello, self._token, _CONNECT_S)
@@ -148,10 +172,10 @@ class Lane:
         deadline = time.monotonic() + _CONNECT_S
         connection.wait_at_most(_LOOK_S)
         try:
-            for spec in self.specs():
+            for spec in self._specs():
                 connection.send(Op.DEFINE, 0, [write_table(spec)])
                 header, body = connection.receive(
-                    self._most_body, lambda: not self._closed and time.monotonic() < deadline
+                    self._most_body, lambda: not self.closed and time.monotonic() < deadline
                 )
                 if header.op is Op.ERROR:
                     raise read_error(body)

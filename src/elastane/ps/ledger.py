@@ -120,7 +120,7 @@ class Ledger:
 
     def applied_in(self, bucket: int) -> tuple[list[int], list[int]]:
         """The clients that have pushed into a bucket, and their last sequences."""
-        having = [(client, int(last[bucket])) for client, last in self._applied.items() if last[bucket] >= 0]
+        having = [(client, int(last[bucket])) for client, last in list(self._applied.items()) if last[bucket] >= 0]
         return [client for client, _ in having], [last for _, last in having]
 
     def set_applied(self, bucket: int, sequences: dict[int, int]) -> None:

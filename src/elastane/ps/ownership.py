@@ -6,6 +6,8 @@ link in order, so what the other one has is a matter of how far it has read.
 
 from __future__ import annotations
 
+import contextlib
+import secrets
 import threading
 from collections import deque
 from collections.abc import Iterable
@@ -14,14 +16,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from elastane.core.owners import Entry, OwnerMap, ServerId, next_turn
-from elastane.model.errors import ElastaneError, RequestRefused
+from elastane.model.errors import ElastaneError, MalformedMessage, RequestRefused
 from elastane.ps import frames
 from elastane.ps.engine import Engine
 from elastane.ps.frames import Flag, Hello, Op, Peer
 from elastane.ps.ledger import NOBODY, State
 from elastane.ps.link import Link
 from elastane.ps.server_events import HandedOver, LinkLost, Replicated, ReplicationFailed, SteppedDown
+from elastane.ps.sockets import ask_for_map
 from elastane.ps.table_wire import write_table
+
+_LOOK_AROUND_S = 0.5
 
 
 @dataclass(frozen=True)
@@ -69,13 +74,13 @@ class Ownership:
                 raise RequestRefused(
                     f"epoch {epoch} is not above {ledger.map.entries[late[0]].epoch}, at which bucket {late[0]} is"
                 )
+            engine.apply_whole_steps(also=wanted)
             ledger.note_all({bucket: Entry(epoch, ledger.me) for bucket in wanted})
             for bucket in wanted:
                 ledger.put(bucket, State.OWNED)
                 ledger.backup[bucket] = NOBODY
                 self._give_up(bucket, "it was given out anew")
         self._nudge()
-        engine.apply_whole_steps()
 
     def promote(self, bucket: int, epoch: int) -> None:
         """Own a bucket of which a whole copy is here. Raises RequestRefused without one."""
@@ -156,7 +161,26 @@ class Ownership:
             needed = bool(ledger.needs(link.peer).any()) or self._handing_to(link.peer)
         if needed and not self._stopped:
             self._engine.tell(LinkLost(link.peer, reason))
+            threading.Thread(target=self._look_around, args=(link,), name="look-around", daemon=True).start()
         self._nudge()
+
+    def _look_around(self, link: Link) -> None:
+        """Ask all others for their maps until it is known what becomes of the buckets that were copied over a link.
+
+        The master tells it too, if it still takes this server for alive: one that was stopped for long may be replaced.
+        """
+        ledger = self._ledger
+        hello = Hello(Peer.CLIENT, secrets.randbits(64), 0, ledger.n_buckets)
+        while self._engine.links.get(link.peer) is link:
+            if not ledger.needs(link.peer).any() and not self._handing_to(link.peer):
+                return
+            for server, address in list(ledger.map.servers.items()):
+                if server != ledger.me:
+                    with contextlib.suppress(OSError, MalformedMessage):
+                        self.learn(ask_for_map(server, address, hello, self._token))
+            with self._wake:
+                if self._wake.wait_for(lambda: self._stopped, _LOOK_AROUND_S):
+                    return
 
     def _handing_to(self, peer: ServerId) -> bool:
         handing = np.nonzero(self._ledger.state == State.HANDING)[0].tolist()
@@ -238,6 +262,7 @@ class Ownership:
                     return self._send_take(link, bucket)
                 else:
                     ledger.joined[bucket] = True
+                    link.send(Op.MEMBERS, frames.write_members(engine.clocks.members()))
                     epoch = next_turn(ledger.map.entries[bucket].epoch)
                     return link.send(Op.COMPLETE, frames.write_bucket(bucket, epoch))
 
@@ -249,6 +274,7 @@ class Ownership:
         old_backup = int(ledger.backup[bucket])
         ledger.put(bucket, State.HANDING)
         ledger.note(bucket, entry)
+        link.send(Op.MEMBERS, frames.write_members(self._engine.clocks.members()))
         number = link.send(Op.TAKE, frames.write_bucket(bucket, entry.epoch), Flag.KEEP if keep else Flag.NONE)
         if old_backup not in {NOBODY, link.peer}:
             self._old_backups[bucket] = old_backup
@@ -305,7 +331,7 @@ class Ownership:
             ledger.put(bucket, State.NOTHING)
             engine.forget(bucket)
         self._release(bucket, self._old_backups.pop(bucket, NOBODY), entry.epoch)
-        engine.tell(HandedOver(bucket, entry.owner, entry.epoch))
+        engine.tell(HandedOver(bucket, entry.owner, entry.epoch, entry.backup))
 
     def _release(self, bucket: int, old_backup: int, epoch: int) -> None:
         link = self._engine.links.get(old_backup)

@@ -34,6 +34,7 @@ class Receiver:
         self._actions: dict[Op, Callable[[Header, memoryview], bool]] = {
             Op.MAP: self._map,
             Op.DEFINE: self._define,
+            Op.MEMBERS: self._members,
             Op.BEGIN: self._begin,
             Op.PAGE: self._page,
             Op.FORWARD: self._forward,
@@ -52,11 +53,7 @@ class Receiver:
         with self._engine.order:
             if self.cut:
                 raise ConnectionResetError("this server is not to be heard any more")
-            done = action(header, body)
-        if header.op is Op.TAKE and done:
-            # Steps that are whole here may not have been on the server before.
-            self._engine.apply_whole_steps()
-        return done
+            return action(header, body)
 
     def ended(self) -> None:
         """The connection is gone: copies that are not whole are of no use."""
@@ -76,6 +73,11 @@ class Receiver:
     def _define(self, header: Header, body: memoryview) -> bool:
         del header
         self._engine.define(read_table(body))
+        return True
+
+    def _members(self, header: Header, body: memoryview) -> bool:
+        del header
+        self._engine.clocks.heed(frames.read_members(body))
         return True
 
     def _begin(self, header: Header, body: memoryview) -> bool:
@@ -108,9 +110,10 @@ class Receiver:
         fresh = ours if header.flags & Flag.COPIED else ours & (applied[buckets] < push.sequence)
         if fresh.any():
             part = push if fresh.all() and not header.flags & Flag.HOLD else keys.select(push, dims, fresh)
-            self._engine.apply(part, buckets[fresh], header.flags)
-            if not header.flags & Flag.COPIED:
-                applied[buckets[fresh]] = push.sequence
+            with self._engine.store.lock:
+                self._engine.apply_locked(part, buckets[fresh], header.flags)
+                if not header.flags & Flag.COPIED:
+                    applied[buckets[fresh]] = push.sequence
         return bool(ours.all())
 
     def _apply(self, header: Header, body: memoryview) -> bool:
@@ -143,11 +146,13 @@ class Receiver:
         keep = bool(header.flags & Flag.KEEP)
         if keep:
             self._ownership.link_to(self.peer)
+        # Steps that are whole here may not have been on the server before.
+        self._engine.apply_whole_steps(also=[bucket])
         self._ledger.note(bucket, Entry(epoch, self._ledger.me, self.peer if keep else None))
         self._ledger.put(bucket, State.OWNED)
         if keep:
             self._ledger.backup[bucket] = self.peer
-        self._engine.tell(Took(bucket, epoch))
+        self._engine.tell(Took(bucket, epoch, self.peer if keep else None))
         return True
 
     def _release(self, header: Header, body: memoryview) -> bool:

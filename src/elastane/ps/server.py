@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from elastane.core.owners import OwnerMap, ServerAddress, ServerId
 from elastane.model.ps import TableMemory
-from elastane.ps import frames
+from elastane.ps import files, frames, keys
+from elastane.ps.clocks import LAST_VERSION
 from elastane.ps.connections import Connections
 from elastane.ps.engine import Engine
+from elastane.ps.files import Restored
 from elastane.ps.ownership import Ownership
+from elastane.ps.part_file import SavedPart
 from elastane.ps.server_events import OnEvent
-from elastane.ps.store import Store
+from elastane.ps.store import Store, warm_up
 
 
 class ParameterServer:
@@ -42,6 +46,8 @@ class ParameterServer:
 
     def start(self, port: int = 0) -> tuple[str, int, str]:
         """Listen on loopback, at this port or a free one, and on a Unix socket: the host, the port, and the path."""
+        warm_up()
+        keys.warm_up()
         host, port, path = self._connections.start(port)
         ledger = self._engine.ledger
         with self._engine.order:
@@ -93,10 +99,29 @@ class ParameterServer:
             link.close("the server is dead")
         return self.owned()
 
-    def members(self, active: Mapping[int, int]) -> None:
-        """Say which clients count for the staleness bound, each from which step on."""
-        self._engine.clocks.members(active)
-        self._engine.apply_whole_steps()
+    def remove_client(self, number: int) -> None:
+        """A client is dead: it does not count for the staleness bound any more, whatever it said."""
+        self._engine.heed({number: (LAST_VERSION, -1)})
+
+    def save(self, path: Path, part: str) -> SavedPart:
+        """Save all buckets that this server owns, as this part of a checkpoint. Raises OSError."""
+        with self._engine.order:
+            entries = self._engine.ledger.map.entries
+            owned = {bucket: entries[bucket].epoch for bucket in np.nonzero(self._engine.ledger.serving)[0].tolist()}
+        return files.save_part(self.store, path, part, owned, self._engine.notes_locked)
+
+    def restore(self, buckets: Iterable[int], folder: Path, epoch: int, number: int | None = None) -> Restored | None:
+        """Own buckets as the newest checkpoint has them, or that of a number. None: there is none, so they are empty.
+
+        Raises StateLost, CheckpointMisfit, and RequestRefused for an epoch that is not newer.
+        """
+        wanted = list(buckets)
+        restored = files.restore(self.store, folder, wanted, number)
+        with self._engine.order:
+            for bucket in wanted:
+                self._engine.recall(bucket, b"" if restored is None else restored.notes[bucket])
+            self._ownership.own(wanted, epoch)
+        return restored
 
     def evict(self, step: int) -> int:
         """Forget rows that their tables need not keep at this step; how many."""

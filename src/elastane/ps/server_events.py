@@ -19,19 +19,21 @@ class Replicated:
 
 @dataclass(frozen=True)
 class HandedOver:
-    """`to` owns the bucket now."""
+    """`to` owns the bucket now; `backup` is this server, if it keeps its copy."""
 
     bucket: int
     to: ServerId
     epoch: int
+    backup: ServerId | None = None
 
 
 @dataclass(frozen=True)
 class Took:
-    """This server owns the bucket now, by a hand-over."""
+    """This server owns the bucket now, by a hand-over; `backup` is the one before, if it keeps its copy."""
 
     bucket: int
     epoch: int
+    backup: ServerId | None = None
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,14 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from elastane.core.owners import ServerAddress, ServerId
+from elastane.core.owners import OwnerMap, ServerAddress, ServerId
 from elastane.model.errors import MalformedMessage
 from elastane.ps import frames
 from elastane.ps.frames import Buffer, Flag, Header, Hello, Op
 
 _MOST_PIECES = 512
 _KEPT_BUFFER = 8 << 20
+_ASK_S = 2.0
 _SOCKET_BUFFER = 4 << 20
 
 
@@ -133,6 +134,18 @@ def connect(server: ServerId, address: ServerAddress, hello: Hello, token: str, 
         connection.close()
         raise
     return connection
+
+
+def ask_for_map(server: ServerId, address: ServerAddress, hello: Hello, token: str) -> OwnerMap:
+    """What a server knows. Raises OSError or MalformedMessage."""
+    connection = connect(server, address, hello, token, _ASK_S)
+    try:
+        connection.wait_at_most(_ASK_S)
+        connection.send(Op.MAP, 0)
+        _, body = connection.receive(frames.MAX_BODY, lambda: False)
+        return OwnerMap.from_bytes(body)
+    finally:
+        connection.close()
 
 
 def _room(size: int) -> memoryview:
