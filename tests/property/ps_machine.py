@@ -200,10 +200,11 @@ class PSMachine(RuleBasedStateMachine):
         if worker in self.workers:
             del self.workers[worker]
             self.confirmed.pop(worker, None)
-            self._carry_out(self.rules.worker_gone(worker, self.now))
+            ends = self.rules.worker_ended if self.slots % 2 else self.rules.worker_away
+            self._carry_out(ends(worker, self.now))
         else:
             self.workers[worker] = 0
-            self._carry_out(self.rules.worker_here(worker, self.now))
+            self._carry_out(self.rules.worker_here(worker, [WORKERS.index(worker)], self.now))
 
     @precondition(lambda self: any(self.confirmed.get(w, 0) < version for w, version in self.workers.items()))
     @rule(data=st.data())

@@ -28,6 +28,7 @@ from elastane.core.ps_orders import (
     Ask,
     Bury,
     Decision,
+    ForgetClients,
     Inform,
     InformWorker,
     Order,
@@ -42,6 +43,8 @@ MOST_MOVES = 32
 """How many buckets move at a time."""
 RETRY_S = 0.5
 """After a move failed, how long until it is tried again."""
+MOST_DEAD_CLIENTS = 1000
+"""How many dead clients a server hears of when it attends."""
 MISSING_S = 2.0
 """How long a bucket may be with nobody, as one that is on its way is for a moment, before it counts as lost."""
 
@@ -79,6 +82,8 @@ class PSCluster:
         self._most_moves = most_moves
         self._servers: dict[int, _Server] = {}
         self._workers: dict[NodeName, int] = {}
+        self._clients: dict[NodeName, list[int]] = {}
+        self._dead_clients: list[int] = []
         self._homes: list[int | None] = [None] * n_buckets
         self._backup_homes: list[int | None] = [None] * n_buckets
         self._orders: dict[int, Order] = {}
@@ -150,6 +155,8 @@ class PSCluster:
         known.attended = known.here = True
         self._said_all(server, changes, now)
         decisions: list[Decision] = [Inform((server,))]
+        if self._dead_clients:
+            decisions.append(ForgetClients(server, tuple(self._dead_clients)))
         decisions += [Bury(server, dead) for dead, waiting in self._burials.items() if server in waiting]
         decisions += [order for order in self._orders.values() if order.server == server]
         return decisions + self._step(now)
@@ -226,15 +233,25 @@ class PSCluster:
 
     # What happens to workers.
 
-    def worker_here(self, worker: NodeName, now: float) -> list[Decision]:
-        """A worker uses the servers from now on: nothing is taken from it before it has confirmed."""
+    def worker_here(self, worker: NodeName, clients: list[int], now: float) -> list[Decision]:
+        """A worker uses the servers from now on, as these clients: no server is removed before it has confirmed."""
         self._workers[worker] = 0
+        self._clients[worker] = clients
         informed = [InformWorker(worker)] if self.version else []
         return [*informed, *self._step(now)]
 
-    def worker_gone(self, worker: NodeName, now: float) -> list[Decision]:
+    def worker_away(self, worker: NodeName, now: float) -> list[Decision]:
+        """A worker's stream broke: if it lives it comes back, and hears of all that it missed."""
         self._workers.pop(worker, None)
         return self._step(now)
+
+    def worker_ended(self, worker: NodeName, now: float) -> list[Decision]:
+        """A worker is gone for good: nobody waits for its clients."""
+        self._workers.pop(worker, None)
+        dead = self._clients.pop(worker, [])
+        self._dead_clients = [*self._dead_clients, *dead][-MOST_DEAD_CLIENTS:]
+        here = [server for server, known in self._servers.items() if known.here] if dead else []
+        return [*(ForgetClients(server, tuple(dead)) for server in here), *self._step(now)]
 
     def confirmed(self, worker: NodeName, version: int, now: float) -> list[Decision]:
         """A worker has learned the cluster of this version."""
@@ -294,6 +311,8 @@ class PSCluster:
             "held": self.held,
             "servers": [[server, asdict(known)] for server, known in self._servers.items()],
             "workers": list(self._workers.items()),
+            "clients": list(self._clients.items()),
+            "dead_clients": self._dead_clients,
             "homes": self._homes,
             "backup_homes": self._backup_homes,
             "orders": [list(order) for order in self._orders.values()],
@@ -315,6 +334,8 @@ class PSCluster:
         self.held = state["held"]
         self._servers = {server: _Server(**known) for server, known in state["servers"]}
         self._workers = dict(state["workers"])
+        self._clients = {worker: list(clients) for worker, clients in state["clients"]}
+        self._dead_clients = list(state["dead_clients"])
         self._homes = list(state["homes"])
         self._backup_homes = list(state["backup_homes"])
         orders = (Order(OrderKind(kind), *rest) for kind, *rest in state["orders"])

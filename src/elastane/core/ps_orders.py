@@ -88,6 +88,14 @@ class InformWorker:
 
 
 @dataclass(frozen=True)
+class ForgetClients:
+    """A server is not to wait for these clients any more: they are dead."""
+
+    server: int
+    clients: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Remove:
     """A server holds nothing, and no worker counts on it: it may leave."""
 
@@ -99,4 +107,4 @@ class Still:
     """No bucket is on its way: what the servers hold now is all there is."""
 
 
-Decision = Order | Bury | Ask | Publish | Inform | InformWorker | Remove | Still
+Decision = Order | Bury | Ask | Publish | Inform | InformWorker | ForgetClients | Remove | Still

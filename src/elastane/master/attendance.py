@@ -213,11 +213,8 @@ class Attendance:
                     | "part_saved"
                     | "join_servers"
                     | "server_map_learned"
-                    | "count_client"
                 ):
                     self._ps_manager.handle(name, message)
-                case "handover_word":
-                    raise RequestRefused("no hand-over by checkpoint is going on")
                 case "hello" | "goodbye" | None:
                     raise MalformedMessage(f"{body or 'an empty message'} in the middle of a stream")
                 case _:
@@ -230,7 +227,7 @@ class Attendance:
                 dataset=dataset,
                 evaluation=body == "define_evaluation",
                 world=body == "join_world",
-                servers=body in ("join_servers", "count_client"),
+                servers=body == "join_servers",
             )
             outbox.put_nowait(pb.MasterMessage(refused=answer))
 

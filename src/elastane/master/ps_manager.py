@@ -13,14 +13,24 @@ from elastane.core import rebalance
 from elastane.core.nodes import NodeGroup
 from elastane.core.owners import OwnerMap, ServerAddress, ServerId
 from elastane.core.ps_cluster import Change, PSCluster
-from elastane.core.ps_orders import Ask, Bury, Decision, Inform, InformWorker, Order, Publish, Remove, Still
+from elastane.core.ps_orders import (
+    Ask,
+    Bury,
+    Decision,
+    ForgetClients,
+    Inform,
+    InformWorker,
+    Order,
+    Publish,
+    Remove,
+    Still,
+)
 from elastane.master.event_log import EventLog
 from elastane.master.journal import Journal
-from elastane.master.ps_members import PSMembers
 from elastane.master.ps_saves import PSSaves
 from elastane.master.ps_view import ServerLoads, servers_view
 from elastane.master.rendezvous_server import Tell
-from elastane.model.errors import RequestRefused
+from elastane.model.errors import MalformedMessage, RequestRefused
 from elastane.model.ids import NodeName
 from elastane.model.job_spec import ServerSpec
 from elastane.model.node import Node, NodeResource
@@ -31,6 +41,8 @@ from elastane.rpc.protos import node_pb2 as pb
 
 REBALANCE_EVERY_S = 10.0
 """How often the servers' loads are compared."""
+MOST_CLIENTS = 64
+"""How many clients one node may have."""
 LEAST_ROWS_PER_S = 1000.0
 """Below this, no server is hot, whatever the others do."""
 
@@ -63,7 +75,6 @@ class PSManager:
         self._loads = ServerLoads(spec.buckets)
         self._rebalanced_at = self._clock()
         self._timer: asyncio.TimerHandle | None = None
-        self.members = PSMembers(spec.staleness, tell, self._names)
         self.saves = saves
         saves.bind(self)
 
@@ -148,11 +159,12 @@ class PSManager:
             case "part_saved":
                 self.saves.part_saved(self._server(name), message.part_saved)
             case "join_servers":
-                self._carry_out(self._rules.worker_here(name, self._clock()))
+                clients = list(message.join_servers.client)
+                if len(clients) > MOST_CLIENTS:
+                    raise MalformedMessage(f"{len(clients)} clients of one node; {MOST_CLIENTS} are allowed")
+                self._carry_out(self._rules.worker_here(name, clients, self._clock()))
             case "server_map_learned":
                 self._carry_out(self._rules.confirmed(name, message.server_map_learned.version, self._clock()))
-            case "count_client":
-                self.members.count(name, message.count_client)
 
     def holds(self, name: NodeName, message: pb.ServerHolds) -> None:
         """A server says all that it has: at first, or because it was asked."""
@@ -174,7 +186,6 @@ class PSManager:
         self._addresses[server] = address
         # An order may name any other server, so all must know where all are.
         self._inform(self._here)
-        self.members.server_here(server)
         self._carry_out(self._rules.here(server, changes, self._clock()))
 
     def changed(self, name: NodeName, message: pb.BucketsChanged) -> None:
@@ -212,8 +223,6 @@ class PSManager:
         """A server says what it has to do, and what it takes."""
         server = self._server(name)
         self._loads.heard(server, ps_wire.checked_load(message, self.spec.buckets), self._clock())
-        if message.asked:
-            self.members.answered(server, message.step)
         if self.saves.due(self._loads.step, self._clock()) and not self._rules.held:
             self.save()
         self._rebalance_by_load()
@@ -254,7 +263,6 @@ class PSManager:
         self._here.discard(server)
         self._addresses.pop(server, None)
         self._loads.forget(server)
-        self.members.server_gone(server)
         self.saves.server_gone(server)
         self._carry_out(self._rules.ended(server, self._clock()))
 
@@ -263,21 +271,16 @@ class PSManager:
         if node.type is self.group.type:
             self.follow_nodes()
         else:
-            self.worker_gone(node.name)
+            self._carry_out(self._rules.worker_ended(node.name, self._clock()))
 
     def disconnected(self, name: NodeName) -> None:
         """A node's stream broke, or it opens another."""
         server = next((node.id for node in self.group.nodes if node.name == name), None)
-        if server is None:
-            self.worker_gone(name)
+        if server is None and name in self._rules.workers:
+            self._carry_out(self._rules.worker_away(name, self._clock()))
         elif server in self._here:
             self._here.discard(server)
             self._carry_out(self._rules.away(server, self._clock()))
-
-    def worker_gone(self, worker: NodeName) -> None:
-        self.members.worker_gone(worker)
-        if worker in self._rules.workers:
-            self._carry_out(self._rules.worker_gone(worker, self._clock()))
 
     # What is decided.
 
@@ -310,6 +313,8 @@ class PSManager:
                     self._inform(servers)
                 case InformWorker(worker):
                     self._tell(worker, self._map_message(self._rules.version))
+                case ForgetClients(server, clients):
+                    self.tell_server(server, pb.MasterMessage(forget_clients=pb.ForgetClients(client=clients)))
                 case Publish(version):
                     self._publish(version)
                 case Remove(server):

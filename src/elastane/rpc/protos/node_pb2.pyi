@@ -8,7 +8,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class NodeMessage(_message.Message):
-    __slots__ = ("hello", "heartbeat", "define_dataset", "lease_request", "commit", "give_back", "goodbye", "join_world", "leave_world", "world_ready", "world_moved", "world_broken", "store_set", "store_get", "data_position", "resume_leases", "define_evaluation", "version_written", "task_done", "training_done", "server_holds", "buckets_changed", "orders_failed", "link_lost", "server_load", "part_saved", "join_servers", "server_map_learned", "count_client", "handover_word")
+    __slots__ = ("hello", "heartbeat", "define_dataset", "lease_request", "commit", "give_back", "goodbye", "join_world", "leave_world", "world_ready", "world_moved", "world_broken", "store_set", "store_get", "data_position", "resume_leases", "define_evaluation", "version_written", "task_done", "training_done", "server_holds", "buckets_changed", "orders_failed", "link_lost", "server_load", "part_saved", "join_servers", "server_map_learned")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     DEFINE_DATASET_FIELD_NUMBER: _ClassVar[int]
@@ -37,8 +37,6 @@ class NodeMessage(_message.Message):
     PART_SAVED_FIELD_NUMBER: _ClassVar[int]
     JOIN_SERVERS_FIELD_NUMBER: _ClassVar[int]
     SERVER_MAP_LEARNED_FIELD_NUMBER: _ClassVar[int]
-    COUNT_CLIENT_FIELD_NUMBER: _ClassVar[int]
-    HANDOVER_WORD_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     heartbeat: Heartbeat
     define_dataset: DefineDataset
@@ -67,9 +65,7 @@ class NodeMessage(_message.Message):
     part_saved: PartSaved
     join_servers: JoinServers
     server_map_learned: ServerMapLearned
-    count_client: CountClient
-    handover_word: HandoverWord
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., define_dataset: _Optional[_Union[DefineDataset, _Mapping]] = ..., lease_request: _Optional[_Union[LeaseRequest, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., give_back: _Optional[_Union[GiveBack, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., join_world: _Optional[_Union[JoinWorld, _Mapping]] = ..., leave_world: _Optional[_Union[LeaveWorld, _Mapping]] = ..., world_ready: _Optional[_Union[WorldReady, _Mapping]] = ..., world_moved: _Optional[_Union[WorldMoved, _Mapping]] = ..., world_broken: _Optional[_Union[WorldBroken, _Mapping]] = ..., store_set: _Optional[_Union[StoreSet, _Mapping]] = ..., store_get: _Optional[_Union[StoreGet, _Mapping]] = ..., data_position: _Optional[_Union[DataPosition, _Mapping]] = ..., resume_leases: _Optional[_Union[ResumeLeases, _Mapping]] = ..., define_evaluation: _Optional[_Union[DefineEvaluation, _Mapping]] = ..., version_written: _Optional[_Union[VersionWritten, _Mapping]] = ..., task_done: _Optional[_Union[TaskDone, _Mapping]] = ..., training_done: _Optional[_Union[TrainingDone, _Mapping]] = ..., server_holds: _Optional[_Union[ServerHolds, _Mapping]] = ..., buckets_changed: _Optional[_Union[BucketsChanged, _Mapping]] = ..., orders_failed: _Optional[_Union[OrdersFailed, _Mapping]] = ..., link_lost: _Optional[_Union[LinkLost, _Mapping]] = ..., server_load: _Optional[_Union[ServerLoad, _Mapping]] = ..., part_saved: _Optional[_Union[PartSaved, _Mapping]] = ..., join_servers: _Optional[_Union[JoinServers, _Mapping]] = ..., server_map_learned: _Optional[_Union[ServerMapLearned, _Mapping]] = ..., count_client: _Optional[_Union[CountClient, _Mapping]] = ..., handover_word: _Optional[_Union[HandoverWord, _Mapping]] = ...) -> None: ...
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., define_dataset: _Optional[_Union[DefineDataset, _Mapping]] = ..., lease_request: _Optional[_Union[LeaseRequest, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., give_back: _Optional[_Union[GiveBack, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., join_world: _Optional[_Union[JoinWorld, _Mapping]] = ..., leave_world: _Optional[_Union[LeaveWorld, _Mapping]] = ..., world_ready: _Optional[_Union[WorldReady, _Mapping]] = ..., world_moved: _Optional[_Union[WorldMoved, _Mapping]] = ..., world_broken: _Optional[_Union[WorldBroken, _Mapping]] = ..., store_set: _Optional[_Union[StoreSet, _Mapping]] = ..., store_get: _Optional[_Union[StoreGet, _Mapping]] = ..., data_position: _Optional[_Union[DataPosition, _Mapping]] = ..., resume_leases: _Optional[_Union[ResumeLeases, _Mapping]] = ..., define_evaluation: _Optional[_Union[DefineEvaluation, _Mapping]] = ..., version_written: _Optional[_Union[VersionWritten, _Mapping]] = ..., task_done: _Optional[_Union[TaskDone, _Mapping]] = ..., training_done: _Optional[_Union[TrainingDone, _Mapping]] = ..., server_holds: _Optional[_Union[ServerHolds, _Mapping]] = ..., buckets_changed: _Optional[_Union[BucketsChanged, _Mapping]] = ..., orders_failed: _Optional[_Union[OrdersFailed, _Mapping]] = ..., link_lost: _Optional[_Union[LinkLost, _Mapping]] = ..., server_load: _Optional[_Union[ServerLoad, _Mapping]] = ..., part_saved: _Optional[_Union[PartSaved, _Mapping]] = ..., join_servers: _Optional[_Union[JoinServers, _Mapping]] = ..., server_map_learned: _Optional[_Union[ServerMapLearned, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("protocol", "node", "resumes")
@@ -343,18 +339,16 @@ class LinkLost(_message.Message):
     def __init__(self, peer: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class ServerLoad(_message.Message):
-    __slots__ = ("bucket", "table", "memory_bytes", "step", "asked")
+    __slots__ = ("bucket", "table", "memory_bytes", "step")
     BUCKET_FIELD_NUMBER: _ClassVar[int]
     TABLE_FIELD_NUMBER: _ClassVar[int]
     MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
-    ASKED_FIELD_NUMBER: _ClassVar[int]
     bucket: _containers.RepeatedScalarFieldContainer[float]
     table: _containers.RepeatedCompositeFieldContainer[TableLoad]
     memory_bytes: int
     step: int
-    asked: bool
-    def __init__(self, bucket: _Optional[_Iterable[float]] = ..., table: _Optional[_Iterable[_Union[TableLoad, _Mapping]]] = ..., memory_bytes: _Optional[int] = ..., step: _Optional[int] = ..., asked: _Optional[bool] = ...) -> None: ...
+    def __init__(self, bucket: _Optional[_Iterable[float]] = ..., table: _Optional[_Iterable[_Union[TableLoad, _Mapping]]] = ..., memory_bytes: _Optional[int] = ..., step: _Optional[int] = ...) -> None: ...
 
 class TableLoad(_message.Message):
     __slots__ = ("name", "rows", "bytes")
@@ -377,8 +371,10 @@ class PartSaved(_message.Message):
     def __init__(self, folder: _Optional[str] = ..., committed: _Optional[bool] = ..., error: _Optional[str] = ...) -> None: ...
 
 class JoinServers(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("client",)
+    CLIENT_FIELD_NUMBER: _ClassVar[int]
+    client: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, client: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class ServerMapLearned(_message.Message):
     __slots__ = ("version",)
@@ -386,32 +382,8 @@ class ServerMapLearned(_message.Message):
     version: int
     def __init__(self, version: _Optional[int] = ...) -> None: ...
 
-class CountClient(_message.Message):
-    __slots__ = ("client", "leaves", "from_step")
-    CLIENT_FIELD_NUMBER: _ClassVar[int]
-    LEAVES_FIELD_NUMBER: _ClassVar[int]
-    FROM_STEP_FIELD_NUMBER: _ClassVar[int]
-    client: int
-    leaves: bool
-    from_step: int
-    def __init__(self, client: _Optional[int] = ..., leaves: _Optional[bool] = ..., from_step: _Optional[int] = ...) -> None: ...
-
-class HandoverWord(_message.Message):
-    __slots__ = ("cluster", "local", "restored", "barrier", "saved")
-    CLUSTER_FIELD_NUMBER: _ClassVar[int]
-    LOCAL_FIELD_NUMBER: _ClassVar[int]
-    RESTORED_FIELD_NUMBER: _ClassVar[int]
-    BARRIER_FIELD_NUMBER: _ClassVar[int]
-    SAVED_FIELD_NUMBER: _ClassVar[int]
-    cluster: str
-    local: int
-    restored: int
-    barrier: int
-    saved: bool
-    def __init__(self, cluster: _Optional[str] = ..., local: _Optional[int] = ..., restored: _Optional[int] = ..., barrier: _Optional[int] = ..., saved: _Optional[bool] = ...) -> None: ...
-
 class MasterMessage(_message.Message):
-    __slots__ = ("welcome", "dataset_defined", "leases", "refused", "farewell", "next_world", "go_to_world", "world_settled", "store_value", "take_version", "run_task", "stop_training", "evaluation_over", "server_orders", "bury_server", "ask_server", "server_map", "server_members", "save_part", "commit_checkpoint", "client_counted", "handover_state")
+    __slots__ = ("welcome", "dataset_defined", "leases", "refused", "farewell", "next_world", "go_to_world", "world_settled", "store_value", "take_version", "run_task", "stop_training", "evaluation_over", "server_orders", "bury_server", "ask_server", "server_map", "forget_clients", "save_part", "commit_checkpoint")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     DATASET_DEFINED_FIELD_NUMBER: _ClassVar[int]
     LEASES_FIELD_NUMBER: _ClassVar[int]
@@ -429,11 +401,9 @@ class MasterMessage(_message.Message):
     BURY_SERVER_FIELD_NUMBER: _ClassVar[int]
     ASK_SERVER_FIELD_NUMBER: _ClassVar[int]
     SERVER_MAP_FIELD_NUMBER: _ClassVar[int]
-    SERVER_MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    FORGET_CLIENTS_FIELD_NUMBER: _ClassVar[int]
     SAVE_PART_FIELD_NUMBER: _ClassVar[int]
     COMMIT_CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
-    CLIENT_COUNTED_FIELD_NUMBER: _ClassVar[int]
-    HANDOVER_STATE_FIELD_NUMBER: _ClassVar[int]
     welcome: Welcome
     dataset_defined: DatasetDefined
     leases: Leases
@@ -451,12 +421,10 @@ class MasterMessage(_message.Message):
     bury_server: BuryServer
     ask_server: AskServer
     server_map: ServerMap
-    server_members: ServerMembers
+    forget_clients: ForgetClients
     save_part: SavePart
     commit_checkpoint: CommitCheckpoint
-    client_counted: ClientCounted
-    handover_state: HandoverState
-    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., dataset_defined: _Optional[_Union[DatasetDefined, _Mapping]] = ..., leases: _Optional[_Union[Leases, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., farewell: _Optional[_Union[Farewell, _Mapping]] = ..., next_world: _Optional[_Union[NextWorld, _Mapping]] = ..., go_to_world: _Optional[_Union[GoToWorld, _Mapping]] = ..., world_settled: _Optional[_Union[WorldSettled, _Mapping]] = ..., store_value: _Optional[_Union[StoreValue, _Mapping]] = ..., take_version: _Optional[_Union[TakeVersion, _Mapping]] = ..., run_task: _Optional[_Union[RunTask, _Mapping]] = ..., stop_training: _Optional[_Union[StopTraining, _Mapping]] = ..., evaluation_over: _Optional[_Union[EvaluationOver, _Mapping]] = ..., server_orders: _Optional[_Union[ServerOrders, _Mapping]] = ..., bury_server: _Optional[_Union[BuryServer, _Mapping]] = ..., ask_server: _Optional[_Union[AskServer, _Mapping]] = ..., server_map: _Optional[_Union[ServerMap, _Mapping]] = ..., server_members: _Optional[_Union[ServerMembers, _Mapping]] = ..., save_part: _Optional[_Union[SavePart, _Mapping]] = ..., commit_checkpoint: _Optional[_Union[CommitCheckpoint, _Mapping]] = ..., client_counted: _Optional[_Union[ClientCounted, _Mapping]] = ..., handover_state: _Optional[_Union[HandoverState, _Mapping]] = ...) -> None: ...
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., dataset_defined: _Optional[_Union[DatasetDefined, _Mapping]] = ..., leases: _Optional[_Union[Leases, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., farewell: _Optional[_Union[Farewell, _Mapping]] = ..., next_world: _Optional[_Union[NextWorld, _Mapping]] = ..., go_to_world: _Optional[_Union[GoToWorld, _Mapping]] = ..., world_settled: _Optional[_Union[WorldSettled, _Mapping]] = ..., store_value: _Optional[_Union[StoreValue, _Mapping]] = ..., take_version: _Optional[_Union[TakeVersion, _Mapping]] = ..., run_task: _Optional[_Union[RunTask, _Mapping]] = ..., stop_training: _Optional[_Union[StopTraining, _Mapping]] = ..., evaluation_over: _Optional[_Union[EvaluationOver, _Mapping]] = ..., server_orders: _Optional[_Union[ServerOrders, _Mapping]] = ..., bury_server: _Optional[_Union[BuryServer, _Mapping]] = ..., ask_server: _Optional[_Union[AskServer, _Mapping]] = ..., server_map: _Optional[_Union[ServerMap, _Mapping]] = ..., forget_clients: _Optional[_Union[ForgetClients, _Mapping]] = ..., save_part: _Optional[_Union[SavePart, _Mapping]] = ..., commit_checkpoint: _Optional[_Union[CommitCheckpoint, _Mapping]] = ...) -> None: ...
 
 class NextWorld(_message.Message):
     __slots__ = ("version", "size", "rank", "recover", "over")
@@ -572,20 +540,11 @@ class ServerMap(_message.Message):
     owner_map: bytes
     def __init__(self, version: _Optional[int] = ..., owner_map: _Optional[bytes] = ...) -> None: ...
 
-class ServerMembers(_message.Message):
-    __slots__ = ("member", "asked")
-    class Member(_message.Message):
-        __slots__ = ("client", "from_step")
-        CLIENT_FIELD_NUMBER: _ClassVar[int]
-        FROM_STEP_FIELD_NUMBER: _ClassVar[int]
-        client: int
-        from_step: int
-        def __init__(self, client: _Optional[int] = ..., from_step: _Optional[int] = ...) -> None: ...
-    MEMBER_FIELD_NUMBER: _ClassVar[int]
-    ASKED_FIELD_NUMBER: _ClassVar[int]
-    member: _containers.RepeatedCompositeFieldContainer[ServerMembers.Member]
-    asked: bool
-    def __init__(self, member: _Optional[_Iterable[_Union[ServerMembers.Member, _Mapping]]] = ..., asked: _Optional[bool] = ...) -> None: ...
+class ForgetClients(_message.Message):
+    __slots__ = ("client",)
+    CLIENT_FIELD_NUMBER: _ClassVar[int]
+    client: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, client: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class SavePart(_message.Message):
     __slots__ = ("folder",)
@@ -604,29 +563,6 @@ class CommitCheckpoint(_message.Message):
     position: str
     keep: int
     def __init__(self, folder: _Optional[str] = ..., steps: _Optional[int] = ..., position: _Optional[str] = ..., keep: _Optional[int] = ...) -> None: ...
-
-class ClientCounted(_message.Message):
-    __slots__ = ("client", "from_step")
-    CLIENT_FIELD_NUMBER: _ClassVar[int]
-    FROM_STEP_FIELD_NUMBER: _ClassVar[int]
-    client: int
-    from_step: int
-    def __init__(self, client: _Optional[int] = ..., from_step: _Optional[int] = ...) -> None: ...
-
-class HandoverState(_message.Message):
-    __slots__ = ("cluster", "server", "passed", "saves", "saved")
-    CLUSTER_FIELD_NUMBER: _ClassVar[int]
-    GLOBAL_FIELD_NUMBER: _ClassVar[int]
-    SERVER_FIELD_NUMBER: _ClassVar[int]
-    PASSED_FIELD_NUMBER: _ClassVar[int]
-    SAVES_FIELD_NUMBER: _ClassVar[int]
-    SAVED_FIELD_NUMBER: _ClassVar[int]
-    cluster: str
-    server: _containers.RepeatedScalarFieldContainer[str]
-    passed: int
-    saves: bool
-    saved: bool
-    def __init__(self, cluster: _Optional[str] = ..., server: _Optional[_Iterable[str]] = ..., passed: _Optional[int] = ..., saves: _Optional[bool] = ..., saved: _Optional[bool] = ..., **kwargs) -> None: ...
 
 class DatasetDefined(_message.Message):
     __slots__ = ("name",)
