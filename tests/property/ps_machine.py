@@ -337,7 +337,9 @@ class PSMachine(RuleBasedStateMachine):
     def _check_owners(self, cluster: list[int]) -> None:
         for bucket in range(N_BUCKETS):
             owners = [server for server in self.servers.living if server.owns(bucket)]
-            assert len(owners) == 1, f"bucket {bucket} is owned by {owners}, and should be as {self.rules.entries[bucket]}"
+            assert len(owners) == 1, (
+                f"bucket {bucket} is owned by {owners}, and should be as {self.rules.entries[bucket]}"
+            )
             owner = owners[0]
             assert owner.id in cluster
             assert self.rules.entries[bucket] == owner.known[bucket]

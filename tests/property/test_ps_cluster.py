@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-from hypothesis import Phase, given, settings
-from hypothesis import strategies as st
+from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from elastane.core import rebalance
 from tests.property.ps_machine import PSMachine
 
 RUNS = settings(max_examples=300, stateful_step_count=40, deadline=None)

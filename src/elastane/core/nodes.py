@@ -258,7 +258,9 @@ class NodeGroup:
         self.target -= 1
         left = len(self._wanted()) + sum(other.status is NodeStatus.SUCCEEDED for other in self._nodes.values())
         if left < self.limits.min_count:
-            return self.fail(f"{tried}; {left} {self.type.plural} are left, below min {self.limits.min_count}", node.name)
+            return self.fail(
+                f"{tried}; {left} {self.type.plural} are left, below min {self.limits.min_count}", node.name
+            )
         return ScalePlan()
 
     def _wanted(self) -> list[Node]:

@@ -367,7 +367,8 @@ class PSCluster:
             if self._settled:
                 self._settled_version = self.version
             decisions.append(Publish(self.version))
-        if self.held and not self._orders and not self._missing and all(entry.owner in self._servers for entry in self.entries):
+        on_its_way = self._orders or self._missing or not all(entry.owner in self._servers for entry in self.entries)
+        if self.held and not on_its_way:
             decisions.append(Still())
         return [*decisions, *self._removals()]
 

@@ -229,9 +229,7 @@ def follow_for_training(
     node_manager.on_node_end.append(lambda node, _: training_service.lost(node.name))
 
 
-def follow_for_servers(
-    ps_manager: PSManager, attendance: Attendance, node_manager: JobManager | GuestManager
-) -> None:
+def follow_for_servers(ps_manager: PSManager, attendance: Attendance, node_manager: JobManager | GuestManager) -> None:
     """Servers and those who use them: on a new stream both start anew, and say what they have."""
     attendance.on_attended.append(ps_manager.disconnected)
     attendance.on_disconnected.append(ps_manager.disconnected)

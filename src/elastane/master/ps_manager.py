@@ -127,9 +127,9 @@ class PSManager:
     def settings_of(self, name: NodeName) -> pb.ServerSettings:
         """The same for one node."""
         settings = self.settings
-        memory = next((node.resource.memory for node in self.group.nodes if node.name == name), None)
-        if memory is not None:
-            settings.memory_bytes = memory.bytes
+        for node in self.group.nodes:
+            if node.name == name:
+                settings.server = node.id
         return settings
 
     @property

@@ -105,9 +105,7 @@ class TaskManager:
     def position(self) -> dict[str, Any]:
         """Where every data set that is leased for training stands, as plain JSON values."""
         return {
-            name: ledger.snapshot()
-            for name, ledger in self.ledgers.items()
-            if ledger.spec.type is TaskType.TRAINING
+            name: ledger.snapshot() for name, ledger in self.ledgers.items() if ledger.spec.type is TaskType.TRAINING
         }
 
     def restore(self, position: dict[str, Any]) -> None:

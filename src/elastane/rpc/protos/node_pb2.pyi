@@ -479,16 +479,16 @@ class Welcome(_message.Message):
     def __init__(self, heartbeat_interval_s: _Optional[float] = ..., check_replicas: _Optional[bool] = ..., resumed: _Optional[bool] = ..., evaluator: _Optional[bool] = ..., has_evaluators: _Optional[bool] = ..., servers: _Optional[_Union[ServerSettings, _Mapping]] = ...) -> None: ...
 
 class ServerSettings(_message.Message):
-    __slots__ = ("buckets", "staleness", "backups", "memory_bytes")
+    __slots__ = ("buckets", "staleness", "backups", "server")
     BUCKETS_FIELD_NUMBER: _ClassVar[int]
     STALENESS_FIELD_NUMBER: _ClassVar[int]
     BACKUPS_FIELD_NUMBER: _ClassVar[int]
-    MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SERVER_FIELD_NUMBER: _ClassVar[int]
     buckets: int
     staleness: int
     backups: bool
-    memory_bytes: int
-    def __init__(self, buckets: _Optional[int] = ..., staleness: _Optional[int] = ..., backups: _Optional[bool] = ..., memory_bytes: _Optional[int] = ...) -> None: ...
+    server: int
+    def __init__(self, buckets: _Optional[int] = ..., staleness: _Optional[int] = ..., backups: _Optional[bool] = ..., server: _Optional[int] = ...) -> None: ...
 
 class ServerOrders(_message.Message):
     __slots__ = ("order", "checkpoint")
