@@ -22,6 +22,7 @@ from elastane.worker.link import Link
 from elastane.worker.lockstep import LockstepFeed, LockstepStream
 from elastane.worker.membership import PlainMember
 from elastane.worker.pushed import PushedStream
+from elastane.worker.servers import Servers
 from elastane.worker.shard_client import ShardClient
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from elastane.torch.embedding import Bag, Embedding
     from elastane.torch.evaluation import EvaluatorNode, WorkerEvaluation
     from elastane.torch.ps_trainer import IdsOf, PSTrainer
-    from elastane.torch.step_rows import StepRows
+    from elastane.torch.step_rows import RowClient, StepRows
     from elastane.torch.trainer import Trainer
     from elastane.worker.evaluation import Evaluation
 
@@ -158,7 +159,7 @@ class Job:
             raise InvalidInput("trainer: this job has one already; one trainer takes all parameters of a step")
         if self._member is not None:
             raise InvalidInput("trainer: make it before the first batch, and before rank or world_size are read")
-        if self._rows is not None:
+        if self._rows is not None or self._link.servers.settings is not None:
             unusable = {
                 "clip_grad_norm": clip_grad_norm,
                 "global_batch_size": global_batch_size,
@@ -224,11 +225,21 @@ class Job:
 
     def _step_rows(self) -> StepRows:
         if self._rows is None:
-            from elastane.ps.local import LocalClient
             from elastane.torch.step_rows import StepRows
 
-            self._rows = StepRows(lambda scaled: LocalClient())
+            self._rows = StepRows(self._connect_to_rows)
         return self._rows
+
+    def _connect_to_rows(self, scale_lr_by_staleness: bool) -> RowClient:
+        from elastane.worker.alone import AloneLink
+
+        if isinstance(self._link, AloneLink):
+            from elastane.ps.local import LocalClient
+
+            return LocalClient()
+        from elastane.torch.serving import connect
+
+        return connect(self._link.servers, scale_lr_by_staleness=scale_lr_by_staleness)
 
     def _ps_trainer(
         self,
@@ -248,7 +259,7 @@ class Job:
             model,
             optimizer,
             scheduler,
-            synchronous=False,
+            synchronous=(found := self._link.servers.settings) is not None and found.staleness == 0,
         )
         self._trains(trainer, model, evaluate)
         return trainer
@@ -357,6 +368,12 @@ class Job:
             return self._pushing.ahead(self._counted(stream), ids_of)
         return self._counted(stream)
 
+    def servers(self) -> Servers:
+        """The job's parameter servers, for a client of one's own. Raises InvalidInput in a job without them."""
+        if self._link.servers.settings is None:
+            raise InvalidInput("servers: this job has no parameter servers; start it with --ps")
+        return self._link.servers
+
     def close(self, error: str | None = None) -> None:
         """Leave the job. With `error` the batch in hand is not counted, and its try has failed."""
         self._close(Ending(done=error is None, error=error))
@@ -399,6 +416,8 @@ class Job:
                 self._evaluation.join_threads()
             if self._trainer is not None:
                 self._trainer.join_threads()
+            if self._rows is not None:
+                self._rows.close()
         finally:
             atexit.unregister(self._close_at_exit)
             self._restore_sigterm()

@@ -94,7 +94,8 @@ class ServerProcess:
         theirs.close()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
-        self.address = ServerAddress(*self._answer(), life=life)
+        host, port, unix_path = self._answer()
+        self.address = ServerAddress(host, port, unix_path, life)
 
     @property
     def alive(self) -> bool:

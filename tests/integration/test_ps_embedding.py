@@ -61,7 +61,7 @@ class Worker:
     def __init__(self, made: Cluster, kind: str, staleness: int | None) -> None:
         spec, make = OPTIMIZERS[kind]
         client = Client(made.map, TOKEN, BUCKETS, staleness=staleness, timeout_s=60)
-        rows = StepRows(lambda _: client)
+        self._rows = rows = StepRows(lambda _: client)
         described = TableSpec("rows", DIM, spec)
         rows.define(described)
         self.embedding = Embedding(described, rows, None)
@@ -89,7 +89,7 @@ class Worker:
 
     def close(self) -> None:
         self.trainer.leave()
-        self.trainer.join_threads()
+        self._rows.close()
 
 
 class Twin:

@@ -44,17 +44,19 @@ def batch(step: int, client: int) -> npt.NDArray[np.int64]:
 def gradients(ids: npt.NDArray[np.int64], rows: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     """Of the mean over samples of half the squared distance of each sample's row from what it should be."""
     wanted = np.sin(np.arange(8) + ids[:, None]).astype(np.float32)
-    return (rows - wanted) / np.float32(len(ids))
+    mean: npt.NDArray[np.float32] = (rows - wanted) / np.float32(len(ids))
+    return mean
 
 
-def train(client: Client, number: int, spec: TableSpec, steps: int, at_step: Callable[[int], None]) -> None:
+def train(client: Client, number: int, spec: TableSpec, steps: int, at_step: Callable[[int], None] | None) -> None:
     for step in range(steps):
         ids = batch(step, number)
         found, inverse = keys.unique(ids)
         rows = client.pull({spec.name: found}, step)[spec.name]
         grads = keys.combine(inverse, gradients(ids, rows[inverse]), len(found))
         client.push({spec.name: (found, grads)}, {}, step, weight=float(len(ids)))
-        at_step(step)
+        if at_step is not None:
+            at_step(step)
     client.leave()
 
 
@@ -75,7 +77,7 @@ def trained_alone(spec: TableSpec, steps: int) -> npt.NDArray[np.float32]:
 
 
 def trained_together(
-    made: Cluster, spec: TableSpec, steps: int, at_step: Callable[[int], None] = lambda step: None
+    made: Cluster, spec: TableSpec, steps: int, at_step: Callable[[int], None] | None = None
 ) -> npt.NDArray[np.float32]:
     clients = [Client(made.map, TOKEN, BUCKETS, staleness=0, timeout_s=60) for _ in SAMPLES]
     try:
@@ -84,7 +86,7 @@ def trained_together(
         assert [client.join() for client in clients] == [0] * len(clients)
         with ThreadPoolExecutor(len(clients)) as pool:
             running = [
-                pool.submit(train, client, number, spec, steps, at_step if number == 0 else lambda step: None)
+                pool.submit(train, client, number, spec, steps, at_step if number == 0 else None)
                 for number, client in enumerate(clients)
             ]
             for one in running:

@@ -43,6 +43,8 @@ class Engine:
         self.order = threading.RLock()
         self.links: dict[int, Link] = {}
         self.tell = on_event
+        self.steps = 0
+        """One more than the highest step of a push so far."""
         self._dims: dict[int, int] = {}
         self.refresh_tables()
 
@@ -156,6 +158,7 @@ class Engine:
             raise MalformedMessage(f"a push of {len(push.values)} numbers for rows of {wanted}")
         if push.step < 0 or push.sequence < 0:
             raise MalformedMessage(f"a push of step {push.step}, sequence {push.sequence}")
+        self.steps = max(self.steps, push.step + 1)
         return dims
 
     def _forward(

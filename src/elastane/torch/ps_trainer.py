@@ -234,8 +234,7 @@ class PSTrainer:
         """Be gone at once; the others notice."""
 
     def join_threads(self) -> None:
-        """After the link is closed: let the servers go."""
-        self._client.close()
+        """There are none."""
 
     def refreshed(self) -> nn.Module:
         """The model as the servers have it now, for a version of it."""

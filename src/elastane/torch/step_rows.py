@@ -130,6 +130,11 @@ class StepRows:
             taken[table] = (ids, gradients)
         return taken
 
+    def close(self) -> None:
+        """Let the servers go."""
+        if self._client is not None:
+            self._client.close()
+
     def drop(self) -> None:
         """Forget the step in work."""
         self._with_gradients = []
