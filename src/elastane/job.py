@@ -103,7 +103,10 @@ class Job:
 
     @property
     def rank(self) -> int:
-        """This worker's rank in the world, from 0. It may change whenever workers come or go."""
+        """This worker's rank in the world, from 0. It may change whenever workers come or go.
+
+        Workers with parameter servers have none: InvalidInput.
+        """
         return self._place.rank
 
     @property
@@ -254,7 +257,6 @@ class Job:
         from elastane.torch.ps_trainer import PSTrainer
 
         self._pushing = trainer = PSTrainer(
-            self._plain_member(),
             self._step_rows(),
             model,
             optimizer,
@@ -269,7 +271,10 @@ class Job:
         if evaluate is not None:
             from elastane.torch.evaluation import WorkerEvaluation
 
-            self._evaluation = WorkerEvaluation(self._link, trainer, model, evaluate)
+            every_worker_writes = self._pushing is not None
+            self._evaluation = WorkerEvaluation(
+                self._link, trainer, model, evaluate, every_worker_writes=every_worker_writes
+            )
         if self.draining:
             trainer.give_notice()
 

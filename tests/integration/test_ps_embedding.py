@@ -16,8 +16,6 @@ from elastane.ps.client import Client
 from elastane.torch.embedding import Embedding
 from elastane.torch.ps_trainer import PSTrainer
 from elastane.torch.step_rows import StepRows
-from elastane.worker.alone import AloneLink
-from elastane.worker.membership import PlainMember
 from tests.integration.ps_driver import TOKEN, Cluster, cluster
 
 ROWS, DIM = 60, 4
@@ -67,7 +65,6 @@ class Worker:
         self.embedding = Embedding(described, rows, None)
         self.model = Model(self.embedding)
         self.trainer = PSTrainer(
-            PlainMember(AloneLink()),
             rows,
             self.model,
             make(self.model.parameters()),

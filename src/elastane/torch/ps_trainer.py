@@ -23,7 +23,6 @@ from elastane.torch.dense_rows import PREFIX, DenseRows
 from elastane.torch.embedding import Embedding, Lookup
 from elastane.torch.snapshot import Part, Snapshot
 from elastane.torch.step_rows import Pulled, Pushed, StepRows
-from elastane.worker.membership import PlainMember
 from elastane.worker.pushed import PushedStream, Settlement, Take
 
 Batch = TypeVar("Batch")
@@ -45,7 +44,6 @@ class PSTrainer:
 
     def __init__(
         self,
-        member: PlainMember,
         rows: StepRows,
         model: nn.Module,
         optimizer: optim.Optimizer,
@@ -53,7 +51,6 @@ class PSTrainer:
         *,
         synchronous: bool,
     ) -> None:
-        self._member = member
         self._rows = rows
         self._client = rows.client
         self._model = model
@@ -94,8 +91,8 @@ class PSTrainer:
 
     @property
     def place(self) -> Place:
-        """This worker's place in the world."""
-        return self._member.place
+        """Workers of a job with servers have none: no two of them are the same step's. Raises InvalidInput."""
+        raise InvalidInput("rank, world_size: workers with parameter servers have no ranks; job.node tells them apart")
 
     def step(self, loss: Tensor, samples: int | None = None) -> None:
         """Backward, and a push of all gradients; without `ahead` also a pull of the parameters that came of it.
@@ -224,7 +221,6 @@ class PSTrainer:
     def give_notice(self) -> None:
         """This worker will leave after the batch in hand. Safe in a signal handler."""
         self.left = True
-        self._member.give_notice()
 
     def leave(self) -> None:
         """Let the others go on without this worker, once all that it pushed has arrived."""

@@ -36,10 +36,6 @@ class PlainMember:
                 raise self._failure or AssertionError
             raise MasterUnreachable(f"no world in {FIRST_WORLD_TIMEOUT_S:g} s")
 
-    def give_notice(self) -> None:
-        """Say that this worker will leave. Safe in a signal handler."""
-        self._link.give_notice()
-
     def rejoin(self) -> None:
         self._next = None
 
