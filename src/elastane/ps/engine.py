@@ -45,6 +45,8 @@ class Engine:
         self.tell = on_event
         self.requests = 0
         """Counts pulls and pushes, to see whether there are any."""
+        self.steps = 0
+        """One more than the highest step of a push so far."""
         self._dims: dict[int, int] = {}
         self.refresh_tables()
 
@@ -160,6 +162,7 @@ class Engine:
             raise MalformedMessage(f"a push of {len(push.values)} numbers for rows of {wanted}")
         if push.step < 0 or push.sequence < 0:
             raise MalformedMessage(f"a push of step {push.step}, sequence {push.sequence}")
+        self.steps = max(self.steps, push.step + 1)
         return dims
 
     def _forward(

@@ -130,6 +130,11 @@ class ParameterServer:
             self._ownership.own(wanted, epoch)
         return restored
 
+    @property
+    def steps(self) -> int:
+        """One more than the highest step that a client has pushed here."""
+        return self._engine.steps
+
     def evict(self, step: int) -> int:
         """Forget rows that their tables need not keep at this step; how many."""
         return self._engine.evict(step)
