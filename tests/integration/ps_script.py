@@ -19,9 +19,7 @@ from elastane.ps.client import Client
 from tests.faults import carry_out
 from tests.integration.counting_script import Numbers
 
-COUNTING = TableSpec(
-    "counting", 4, OptimizerSpec(OptimizerKind.SGD, 1.0), Initializer(InitializerKind.ZEROS)
-)
+COUNTING = TableSpec("counting", 4, OptimizerSpec(OptimizerKind.SGD, 1.0), Initializer(InitializerKind.ZEROS))
 """A push of -1 adds exactly 1."""
 
 
