@@ -245,8 +245,8 @@ class PSMachine(RuleBasedStateMachine):
                 case Publish(version):
                     assert version not in self.published, "a version was published twice"
                     self.published[version] = frozenset(entry.owner for entry in self.cluster.entries)
-                    for server in self.servers.living:
-                        self._send(server.id, list(self.cluster.entries))
+                    for living in self.servers.living:
+                        self._send(living.id, list(self.cluster.entries))
                     self.workers = dict.fromkeys(self.workers, version)
                 case InformWorker(worker):
                     self.workers[worker] = self.cluster.version
