@@ -1,9 +1,8 @@
-"""The training script of the tests of parameter servers: every step adds one to rows of the worker's own, and counts."""
+"""The training script of the tests of parameter servers: every step adds one to the worker's own rows, and counts."""
 
 from __future__ import annotations
 
 import argparse
-import operator
 import subprocess
 import sys
 import time
@@ -11,6 +10,7 @@ from collections import Counter as Counted
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 import elastane
 from elastane.core.owners import OwnerMap
@@ -67,6 +67,7 @@ class Plan:
     moved N        wait until so many buckets have another owner than at the last command
     even N         wait until the buckets are spread evenly over so many servers
     steps N        wait for so many steps
+    file PATH      wait until it is there
     """
 
     def __init__(self, client: Client, job: elastane.Job, left: list[str]) -> None:
@@ -94,10 +95,12 @@ class Plan:
             case "fault":
                 carry_out(self._job, what)
             case "moved":
-                return sum(map(operator.ne, self._owners, self._now())) >= int(what)
+                return sum(old != new for old, new in zip(self._owners, self._now(), strict=True)) >= int(what)
             case "even":
                 counts = Counted(self._now())
                 return len(counts) == int(what) and max(counts.values()) - min(counts.values()) <= 1
+            case "file":
+                return Path(what).exists()
             case "steps":
                 return self._steps >= int(what)
         return True
@@ -116,6 +119,9 @@ class Counter:
         self._client = client
         self._ids = int(job.node.rsplit("-", 1)[1]) * 1_000_000 + np.arange(rows, dtype=np.int64)
         self._ones = np.full((rows, COUNTING.dim), -1.0, np.float32)
+        self._base = int(self._pull().min())
+        if self._base:
+            print(f"began with {self._base}", flush=True)
 
     def step(self) -> None:
         began = time.monotonic()
@@ -127,10 +133,13 @@ class Counter:
 
     def check(self) -> None:
         """Every row holds every push since it was last made anew."""
-        rows = self._client.pull({"counting": self._ids})["counting"]
+        rows = self._pull() - self._base
         assert (rows == rows[:, :1]).all(), "a part of a push"
         assert (rows <= self.pushes).all(), f"a push was applied twice: {rows.max()} of {self.pushes}"
         self.lost = max(self.lost, int(self.pushes - rows.min()))
+
+    def _pull(self) -> npt.NDArray[np.float32]:
+        return self._client.pull({"counting": self._ids})["counting"]
 
 
 if __name__ == "__main__":

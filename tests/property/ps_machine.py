@@ -26,7 +26,6 @@ class PSMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
-        self.slots = 0
         self.unheard: list[int] = []
         """Servers that died, which the master does not know."""
         self.workers: dict[NodeName, int] = {}
@@ -41,7 +40,7 @@ class PSMachine(RuleBasedStateMachine):
         self.with_backups = with_backups
         self.servers = Servers(N_BUCKETS, with_backups=with_backups)
         self.journal = RestartingJournal()
-        self.rules = self.journal.watch(self._make())
+        self.cluster = self.journal.watch(self._make())
         for _ in range(count):
             self._expect()
         for server in list(self.servers.living):
@@ -50,17 +49,20 @@ class PSMachine(RuleBasedStateMachine):
     def _make(self) -> PSCluster:
         return self.rules_class(N_BUCKETS, with_backups=self.with_backups, most_moves=MOST_MOVES)
 
-    def _expect(self, slot: int | None = None) -> None:
+    def _expect(self) -> None:
         server = Server(len(self.servers.all))
         self.servers.all[server.id] = server
-        self.slots += slot is None
-        self._carry_out(self.rules.expect(server.id, self.slots if slot is None else slot, self.now))
+        self._call_the_roll()
+
+    def _call_the_roll(self) -> None:
+        known = [s for s in self.servers.all.values() if s.alive or s.id in self.unheard]
+        self._carry_out(self.cluster.roster([(server.id, server.leaving) for server in known], self.now))
 
     def attends_again(self, server: Server) -> None:
         server.inbox.clear()
         server.outbox.clear()
         server.attending = True
-        self._carry_out(self.rules.here(server.id, server.all_it_has(), self.now))
+        self._carry_out(self.cluster.here(server.id, server.all_it_has(), self.now))
 
     @property
     def wanted(self) -> list[Server]:
@@ -83,14 +85,14 @@ class PSMachine(RuleBasedStateMachine):
     def scale_down(self, data: st.DataObject) -> None:
         server = data.draw(st.sampled_from(self.wanted))
         server.leaving = True
-        self._carry_out(self.rules.retire(server.id, self.now))
+        self._call_the_roll()
 
     @precondition(lambda self: self._keepable())
     @rule(data=st.data())
     def change_back(self, data: st.DataObject) -> None:
         server = data.draw(st.sampled_from(self._keepable()))
         server.leaving = False
-        self._carry_out(self.rules.keep(server.id, self.now))
+        self._call_the_roll()
 
     def _keepable(self) -> list[Server]:
         return [server for server in self.servers.living if server.leaving and server.id not in self.removed]
@@ -101,7 +103,6 @@ class PSMachine(RuleBasedStateMachine):
             old = data.draw(st.sampled_from(self.wanted))
             old.leaving = True
             self._expect()
-            self._carry_out(self.rules.retire(old.id, self.now))
 
     @rule(bucket=st.integers(0, N_BUCKETS - 1))
     def push(self, bucket: int) -> None:
@@ -143,15 +144,15 @@ class PSMachine(RuleBasedStateMachine):
         method, number, changes = server.outbox.popleft()
         match method:
             case "learned":
-                self._carry_out(self.rules.learned(server.id, changes, self.now))
+                self._carry_out(self.cluster.learned(server.id, changes, self.now))
             case "answered":
-                self._carry_out(self.rules.answered(server.id, changes, self.now))
+                self._carry_out(self.cluster.answered(server.id, changes, self.now))
             case "buried":
-                self._carry_out(self.rules.buried(server.id, number, changes, self.now))
+                self._carry_out(self.cluster.buried(server.id, number, changes, self.now))
             case "failed":
-                self._carry_out(self.rules.failed(server.id, number, self.now))
+                self._carry_out(self.cluster.failed(server.id, number, self.now))
             case "link_lost":
-                self._carry_out(self.rules.link_lost(server.id, number, self.now))
+                self._carry_out(self.cluster.link_lost(server.id, number, self.now))
         return True
 
     def _finishes(self, server: Server) -> bool:
@@ -171,9 +172,10 @@ class PSMachine(RuleBasedStateMachine):
     @rule()
     def a_death_is_heard_of(self) -> None:
         server = self.servers.all[self.unheard.pop(0)]
-        if not server.leaving:
-            self._expect(slot=server.id)
-        self._carry_out(self.rules.ended(server.id, self.now))
+        if server.leaving:
+            self._call_the_roll()
+        else:
+            self._expect()
 
     @precondition(lambda self: any(server.attending for server in self.servers.living))
     @rule(data=st.data())
@@ -182,29 +184,29 @@ class PSMachine(RuleBasedStateMachine):
         server.attending = False
         server.inbox.clear()
         server.outbox.clear()
-        self._carry_out(self.rules.away(server.id, self.now))
+        self._carry_out(self.cluster.away(server.id, self.now))
 
     @rule()
     def the_master_dies(self) -> None:
-        self.rules = self.journal.restart(self.rules, self._make())
+        self.cluster = self.journal.restart(self.cluster, self._make())
         for server in self.servers.all.values():
             server.attending = False
             server.inbox.clear()
             server.outbox.clear()
-        self._carry_out(self.rules.resume(self.now))
+        self._carry_out(self.cluster.resume(self.now))
         for worker in self.workers:
-            self.workers[worker] = self.rules.version  # It is told again.
+            self.workers[worker] = self.cluster.version  # It is told again.
 
     @rule(worker=st.sampled_from(WORKERS))
     def a_worker_comes_or_goes(self, worker: NodeName) -> None:
         if worker in self.workers:
             del self.workers[worker]
             self.confirmed.pop(worker, None)
-            ends = self.rules.worker_ended if self.slots % 2 else self.rules.worker_away
+            ends = self.cluster.worker_ended if len(self.servers.all) % 2 else self.cluster.worker_away
             self._carry_out(ends(worker, self.now))
         else:
             self.workers[worker] = 0
-            self._carry_out(self.rules.worker_here(worker, [WORKERS.index(worker)], self.now))
+            self._carry_out(self.cluster.worker_here(worker, [WORKERS.index(worker)], self.now))
 
     @precondition(lambda self: any(self.confirmed.get(w, 0) < version for w, version in self.workers.items()))
     @rule(data=st.data())
@@ -212,23 +214,23 @@ class PSMachine(RuleBasedStateMachine):
         late = [w for w, version in self.workers.items() if self.confirmed.get(w, 0) < version]
         worker = data.draw(st.sampled_from(late))
         version = self.confirmed[worker] = self.workers[worker]
-        self._carry_out(self.rules.confirmed(worker, version, self.now))
+        self._carry_out(self.cluster.confirmed(worker, version, self.now))
 
     @rule()
     def a_checkpoint_is_made(self) -> None:
-        self._carry_out(self.rules.hold(self.now))
+        self._carry_out(self.cluster.hold(self.now))
 
-    @precondition(lambda self: self.rules.settled and len(self.rules.training_ps_cluster) > 1)
+    @precondition(lambda self: self.cluster.settled and len(self.cluster.training_ps_cluster) > 1)
     @rule(bucket=st.integers(0, N_BUCKETS - 1), place=st.integers(0, 3))
     def a_hot_bucket_moves(self, bucket: int, place: int) -> None:
-        cluster = self.rules.training_ps_cluster
-        self._carry_out(self.rules.rehome([(bucket, cluster[place % len(cluster)])], self.now))
+        servers = self.cluster.training_ps_cluster
+        self._carry_out(self.cluster.rehome([(bucket, servers[place % len(servers)])], self.now))
 
     @precondition(lambda self: not any(server.half_way for server in self.servers.living))
     @rule()
     def time_passes(self) -> None:
         self.now += max(RETRY_S, MISSING_S)
-        self._carry_out(self.rules.tick(self.now))
+        self._carry_out(self.cluster.tick(self.now))
 
     # What is decided.
 
@@ -239,15 +241,15 @@ class PSMachine(RuleBasedStateMachine):
                     self._send(server, decision)
                 case Inform(servers):
                     for server in servers:
-                        self._send(server, list(self.rules.entries))
+                        self._send(server, list(self.cluster.entries))
                 case Publish(version):
                     assert version not in self.published, "a version was published twice"
-                    self.published[version] = frozenset(entry.owner for entry in self.rules.entries)
-                    for server in self.servers.living:
-                        self._send(server.id, list(self.rules.entries))
+                    self.published[version] = frozenset(entry.owner for entry in self.cluster.entries)
+                    for living in self.servers.living:
+                        self._send(living.id, list(self.cluster.entries))
                     self.workers = dict.fromkeys(self.workers, version)
                 case InformWorker(worker):
-                    self.workers[worker] = self.rules.version
+                    self.workers[worker] = self.cluster.version
                 case Remove(server):
                     self._check_may_go(self.servers.all[server])
                     self.removed.add(server)
@@ -276,18 +278,18 @@ class PSMachine(RuleBasedStateMachine):
         for bucket in range(N_BUCKETS):
             owners = [server for server in self.servers.living if server.owns(bucket)]
             if not owners:
-                self._carry_out(self.rules.release(self.now))
+                self._carry_out(self.cluster.release(self.now))
                 return  # Somebody has died whom the master has not missed yet.
             content.append(set(max(owners, key=lambda owner: owner.known[bucket].epoch).data[bucket]))
         self.servers.checkpoint = content
-        self._carry_out(self.rules.saved("checkpoint", self.now))
+        self._carry_out(self.cluster.saved("checkpoint", self.now))
 
     # What must always hold.
 
     @invariant()
     def few_move_at_a_time(self) -> None:
-        if hasattr(self, "rules"):
-            assert self.rules.moving <= MOST_MOVES
+        if hasattr(self, "cluster"):
+            assert self.cluster.moving <= MOST_MOVES
 
     @invariant()
     def no_two_own_a_bucket_in_one_epoch(self) -> None:
@@ -299,7 +301,7 @@ class PSMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """Whatever happened, once it is quiet every bucket is at home and nothing acknowledged is lost."""
-        if not hasattr(self, "rules"):
+        if not hasattr(self, "cluster"):
             return
         if not self.wanted:
             self._expect()
@@ -307,10 +309,10 @@ class PSMachine(RuleBasedStateMachine):
             if self._quieter():
                 break
         else:
-            raise AssertionError(f"it does not come to rest: {self.rules.snapshot()}")
-        assert self.rules.settled, f"a change never ends: {self.rules.snapshot()}"
+            raise AssertionError(f"it does not come to rest: {self.cluster.snapshot()}")
+        assert self.cluster.settled, f"a change never ends: {self.cluster.snapshot()}"
         cluster = sorted(server.id for server in self.wanted)
-        assert list(self.rules.training_ps_cluster) == cluster
+        assert list(self.cluster.training_ps_cluster) == cluster
         assert not {server.id for server in self.servers.living if server.leaving} - self.removed, "a server stays"
         self._check_owners(cluster)
 
@@ -321,7 +323,7 @@ class PSMachine(RuleBasedStateMachine):
         for server in self.servers.living:
             if not server.attending:
                 self.attends_again(server)
-        before = (self.rules.version, self.rules.settled, len(self.removed))
+        before = (self.cluster.version, self.cluster.settled, len(self.removed))
         moved = False
         for server in self.servers.living:
             while server.inbox or server.outbox or server.half_way:
@@ -330,19 +332,19 @@ class PSMachine(RuleBasedStateMachine):
         for worker, version in self.workers.items():
             if self.confirmed.get(worker, 0) < version:
                 self.confirmed[worker] = version
-                self._carry_out(self.rules.confirmed(worker, version, self.now))
+                self._carry_out(self.cluster.confirmed(worker, version, self.now))
         self.time_passes()
-        return not moved and before == (self.rules.version, self.rules.settled, len(self.removed))
+        return not moved and before == (self.cluster.version, self.cluster.settled, len(self.removed))
 
     def _check_owners(self, cluster: list[int]) -> None:
         for bucket in range(N_BUCKETS):
             owners = [server for server in self.servers.living if server.owns(bucket)]
             assert len(owners) == 1, (
-                f"bucket {bucket} is owned by {owners}, and should be as {self.rules.entries[bucket]}"
+                f"bucket {bucket} is owned by {owners}, and should be as {self.cluster.entries[bucket]}"
             )
             owner = owners[0]
             assert owner.id in cluster
-            assert self.rules.entries[bucket] == owner.known[bucket]
+            assert self.cluster.entries[bucket] == owner.known[bucket]
             lost = self.servers.acknowledged[bucket] - owner.data[bucket]
             assert not lost, f"updates {lost} of bucket {bucket} were acknowledged, and are lost"
             backup = owner.known[bucket].backup

@@ -37,14 +37,13 @@ from elastane.core.ps_orders import (
     Remove,
     Still,
 )
+from elastane.core.ps_workers import Confirmations
 from elastane.model.ids import NodeName
 
 MOST_MOVES = 32
 """How many buckets move at a time."""
 RETRY_S = 0.5
 """After a move failed, how long until it is tried again."""
-MOST_DEAD_CLIENTS = 1000
-"""How many dead clients a server hears of when it attends."""
 MISSING_S = 2.0
 """How long a bucket may be with nobody, as one that is on its way is for a moment, before it counts as lost."""
 
@@ -54,7 +53,6 @@ Change = tuple[int, int, int | None, int | None]
 
 @dataclass
 class _Server:
-    slot: int
     attended: bool = False
     """Whether it has ever attended: until then nobody can know of it."""
     here: bool = False
@@ -81,9 +79,7 @@ class PSCluster:
         self._with_backups = with_backups
         self._most_moves = most_moves
         self._servers: dict[int, _Server] = {}
-        self._workers: dict[NodeName, int] = {}
-        self._clients: dict[NodeName, list[int]] = {}
-        self._dead_clients: list[int] = []
+        self._confirmations = Confirmations()
         self._homes: list[int | None] = [None] * n_buckets
         self._backup_homes: list[int | None] = [None] * n_buckets
         self._orders: dict[int, Order] = {}
@@ -115,7 +111,7 @@ class PSCluster:
     @property
     def workers(self) -> tuple[NodeName, ...]:
         """The workers that use the servers."""
-        return tuple(self._workers)
+        return self._confirmations.workers
 
     def order_of(self, bucket: int) -> Order | None:
         """What is being done about a bucket."""
@@ -132,20 +128,15 @@ class PSCluster:
 
     # What happens to servers.
 
-    def expect(self, server: int, slot: int, now: float) -> list[Decision]:
-        """A server is launched, or will be."""
-        self._servers[server] = _Server(slot)
-        return self._step(now)
-
-    def retire(self, server: int, now: float) -> list[Decision]:
-        """A server is to leave, when it can."""
-        self._servers[server].leaving = True
-        return self._step(now)
-
-    def keep(self, server: int, now: float) -> list[Decision]:
-        """A server that was to leave is to stay."""
-        self._servers[server].leaving = False
-        return self._step(now)
+    def roster(self, members: list[tuple[int, bool]], now: float) -> list[Decision]:
+        """These servers live or are launched, each with whether it is to leave when it can; all others are gone."""
+        decisions: list[Decision] = []
+        known = dict(members)
+        for server in [server for server in self._servers if server not in known]:
+            decisions += self._ended(server)
+        for server, leaving in members:
+            self._servers.setdefault(server, _Server()).leaving = leaving
+        return decisions + self._step(now)
 
     def here(self, server: int, changes: list[Change], now: float) -> list[Decision]:
         """A server attends, and says all that it has."""
@@ -155,8 +146,8 @@ class PSCluster:
         known.attended = known.here = True
         self._said_all(server, changes, now)
         decisions: list[Decision] = [Inform((server,))]
-        if self._dead_clients:
-            decisions.append(ForgetClients(server, tuple(self._dead_clients)))
+        if dead := self._confirmations.dead_clients:
+            decisions.append(ForgetClients(server, tuple(dead)))
         decisions += [Bury(server, dead) for dead, waiting in self._burials.items() if server in waiting]
         decisions += [order for order in self._orders.values() if order.server == server]
         return decisions + self._step(now)
@@ -166,24 +157,6 @@ class PSCluster:
         if server in self._servers:
             self._servers[server].here = False
         return self._step(now)
-
-    def ended(self, server: int, now: float) -> list[Decision]:
-        """A server is gone for good."""
-        known = self._servers.pop(server, None)
-        if known is None:
-            return []
-        for order in [order for order in self._orders.values() if order.concerns(server)]:
-            del self._orders[order.bucket]
-        for waiting in (*self._burials.values(), self._audit or []):
-            _discard(waiting, server)
-        self._inquests = {pair: waiting for pair, waiting in self._inquests.items() if server not in pair}
-        self.held = False
-        decisions: list[Decision] = []
-        if known.attended:
-            self._settled = False
-            self._burials[server] = [other for other, there in self._servers.items() if there.attended]
-            decisions += [Bury(other, server) for other in self._burials[server] if self._servers[other].here]
-        return decisions + self._step(now)
 
     def learned(self, server: int, changes: list[Change], now: float) -> list[Decision]:
         """A server says what has become of these buckets."""
@@ -235,28 +208,24 @@ class PSCluster:
 
     def worker_here(self, worker: NodeName, clients: list[int], now: float) -> list[Decision]:
         """A worker uses the servers from now on, as these clients: no server is removed before it has confirmed."""
-        self._workers[worker] = 0
-        self._clients[worker] = clients
+        self._confirmations.here(worker, clients)
         informed = [InformWorker(worker)] if self.version else []
         return [*informed, *self._step(now)]
 
     def worker_away(self, worker: NodeName, now: float) -> list[Decision]:
-        """A worker's stream broke: if it lives it comes back, and hears of all that it missed."""
-        self._workers.pop(worker, None)
+        """A worker's stream broke."""
+        self._confirmations.away(worker)
         return self._step(now)
 
     def worker_ended(self, worker: NodeName, now: float) -> list[Decision]:
         """A worker is gone for good: nobody waits for its clients."""
-        self._workers.pop(worker, None)
-        dead = self._clients.pop(worker, [])
-        self._dead_clients = [*self._dead_clients, *dead][-MOST_DEAD_CLIENTS:]
+        dead = self._confirmations.ended(worker)
         here = [server for server, known in self._servers.items() if known.here] if dead else []
         return [*(ForgetClients(server, tuple(dead)) for server in here), *self._step(now)]
 
     def confirmed(self, worker: NodeName, version: int, now: float) -> list[Decision]:
         """A worker has learned the cluster of this version."""
-        if worker in self._workers and self._workers[worker] < version <= self.version:
-            self._workers[worker] = version
+        self._confirmations.confirmed(worker, min(version, self.version))
         return self._step(now)
 
     # What is asked for.
@@ -310,9 +279,7 @@ class PSCluster:
             "checkpoint": self.checkpoint,
             "held": self.held,
             "servers": [[server, asdict(known)] for server, known in self._servers.items()],
-            "workers": list(self._workers.items()),
-            "clients": list(self._clients.items()),
-            "dead_clients": self._dead_clients,
+            "workers": self._confirmations.snapshot(),
             "homes": self._homes,
             "backup_homes": self._backup_homes,
             "orders": [list(order) for order in self._orders.values()],
@@ -333,9 +300,7 @@ class PSCluster:
         self.checkpoint = state["checkpoint"]
         self.held = state["held"]
         self._servers = {server: _Server(**known) for server, known in state["servers"]}
-        self._workers = dict(state["workers"])
-        self._clients = {worker: list(clients) for worker, clients in state["clients"]}
-        self._dead_clients = list(state["dead_clients"])
+        self._confirmations.load(state["workers"])
         self._homes = list(state["homes"])
         self._backup_homes = list(state["backup_homes"])
         orders = (Order(OrderKind(kind), *rest) for kind, *rest in state["orders"])
@@ -346,6 +311,21 @@ class PSCluster:
         self._missing = {bucket: (server, since) for bucket, server, since in state["missing"]}
         self._audit = None if state["audit"] is None else list(state["audit"])
         self._settled, self._settled_version, self._to_publish = state["settled"]
+
+    def _ended(self, server: int) -> list[Decision]:
+        """A server is gone for good: all who may have something of it say so, and take no more."""
+        known = self._servers.pop(server)
+        for order in [order for order in self._orders.values() if order.concerns(server)]:
+            del self._orders[order.bucket]
+        for waiting in (*self._burials.values(), self._audit or []):
+            _discard(waiting, server)
+        self._inquests = {pair: waiting for pair, waiting in self._inquests.items() if server not in pair}
+        self.held = False
+        if not known.attended:
+            return []
+        self._settled = False
+        self._burials[server] = [other for other, there in self._servers.items() if there.attended]
+        return [Bury(other, server) for other in self._burials[server] if self._servers[other].here]
 
     # The comparison of what is with what should be.
 
@@ -502,7 +482,7 @@ class PSCluster:
         holds = any(server in (entry.owner, entry.backup) for entry in self.entries)
         if holds or not self._settled or self._to_publish or server in self._cluster:
             return False
-        return all(confirmed >= self._settled_version for confirmed in self._workers.values())
+        return self._confirmations.have_all(self._settled_version)
 
     def _is_here(self, server: int) -> bool:
         return server in self._servers and self._servers[server].here

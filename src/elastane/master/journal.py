@@ -74,12 +74,9 @@ _TOLD: dict[type, frozenset[str]] = {
     StepLedger: frozenset({"report"}),
     PSCluster: frozenset(
         {
-            "expect",
-            "retire",
-            "keep",
+            "roster",
             "here",
             "away",
-            "ended",
             "learned",
             "buried",
             "answered",

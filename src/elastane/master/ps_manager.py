@@ -1,7 +1,7 @@
 """PSManager: the owner of the job's parameter servers, from their launch to their end. The rules are `core.ps_cluster`.
 
 The nodes themselves are a NodeGroup like the workers; who must go or come is decided there, and told to the rules by
-comparing the two (`_follow_nodes`). What the rules decide goes to the servers and the workers on their streams.
+comparing the two (`follow_nodes`). What the rules decide goes to the servers and the workers on their streams.
 """
 
 from __future__ import annotations
@@ -245,26 +245,16 @@ class PSManager:
     # What happens to nodes.
 
     def follow_nodes(self) -> None:
-        """Tell the rules what the group of the nodes knows, and they do not."""
-        nodes = {node.id: node for node in self.group.nodes}
-        for node in nodes.values():
-            if not node.status.final and node.id not in self._rules.servers:
-                self._carry_out(self._rules.expect(node.id, node.slot, self._clock()))
-        for server in self._rules.servers:
-            node = nodes[server]
-            if node.status.final:
-                self._ended(server)
-            elif node.relaunchable and server in self._rules.pre_dropped_ps:
-                self._carry_out(self._rules.keep(server, self._clock()))
-            elif not node.relaunchable and server not in self._rules.pre_dropped_ps:
-                self._carry_out(self._rules.retire(server, self._clock()))
-
-    def _ended(self, server: int) -> None:
-        self._here.discard(server)
-        self._addresses.pop(server, None)
-        self._loads.forget(server)
-        self.saves.server_gone(server)
-        self._carry_out(self._rules.ended(server, self._clock()))
+        """Tell the rules which servers there are, if they do not know."""
+        members = {node.id: not node.relaunchable for node in self.group.nodes if not node.status.final}
+        for server in set(self._rules.servers) - set(members):
+            self._here.discard(server)
+            self._addresses.pop(server, None)
+            self._loads.forget(server)
+            self.saves.server_gone(server)
+        leaving = self._rules.pre_dropped_ps
+        if members != {server: server in leaving for server in self._rules.servers}:
+            self._carry_out(self._rules.roster(list(members.items()), self._clock()))
 
     def node_ended(self, node: Node) -> None:
         """A node of any kind has ended, or is given up."""

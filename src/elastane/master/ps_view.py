@@ -16,37 +16,37 @@ class ServerLoads:
 
     def __init__(self, n_buckets: int) -> None:
         self.step = 0
-        """The highest that any client has pushed."""
-        self._buckets = [0.0] * n_buckets
+        """One more than the highest that any client has pushed."""
+        self._n_buckets = n_buckets
         self._last: dict[int, pb.ServerLoad] = {}
         self._heard_at: dict[int, float] = {}
-        self._rates: dict[int, float] = {}
+        self._rates: dict[int, list[float]] = {}
 
     def heard(self, server: int, load: pb.ServerLoad, now: float) -> None:
-        """Take a server's word. A bucket that another one has is not counted here."""
+        """Take a server's word."""
         self._last[server] = load
         self.step = max(self.step, load.step)
         if not load.bucket:
             return
         span_s = max(0.001, now - self._heard_at.get(server, now - 1.0))
         self._heard_at[server] = now
-        rate = sum(load.bucket) / span_s
-        self._rates[server] = _FADES * self._rates.get(server, rate) + (1 - _FADES) * rate
-        for bucket, rows in enumerate(load.bucket):
-            if rows or self._buckets[bucket]:
-                self._buckets[bucket] = _FADES * self._buckets[bucket] + (1 - _FADES) * rows / span_s
+        rates = [rows / span_s for rows in load.bucket]
+        before = self._rates.get(server, rates)
+        self._rates[server] = [_FADES * old + (1 - _FADES) * new for old, new in zip(before, rates, strict=True)]
 
     def forget(self, server: int) -> None:
-        for known in (self._last, self._heard_at, self._rates):
-            known.pop(server, None)
+        self._last.pop(server, None)
+        self._heard_at.pop(server, None)
+        self._rates.pop(server, None)
 
     def by_bucket(self) -> list[float]:
         """Rows a second, by bucket."""
-        return list(self._buckets)
+        return [sum(rates) for rates in zip(*self._rates.values(), strict=True)] or [0.0] * self._n_buckets
 
     def rows_per_s(self, server: int | None = None) -> float:
         """Rows pulled and pushed a second, of one server or of all."""
-        return sum(self._rates.values()) if server is None else self._rates.get(server, 0.0)
+        chosen = self._rates.values() if server is None else [self._rates.get(server, [])]
+        return sum(sum(rates) for rates in chosen)
 
     def memory_bytes(self, server: int) -> int:
         return self._last[server].memory_bytes if server in self._last else 0
