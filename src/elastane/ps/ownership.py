@@ -72,16 +72,29 @@ class Ownership:
         engine, ledger = self._engine, self._ledger
         with engine.order:
             wanted = list(buckets)
-            late = [bucket for bucket in wanted if ledger.map.entries[bucket].epoch >= epoch]
-            if late:
-                raise RequestRefused(
-                    f"epoch {epoch} is not above {ledger.map.entries[late[0]].epoch}, at which bucket {late[0]} is"
-                )
+            self._check_epoch(wanted, epoch)
             engine.apply_whole_steps(also=wanted)
             for bucket in wanted:
                 self._become_owner(bucket)
             ledger.note_all({bucket: Entry(epoch, ledger.me) for bucket in wanted})
         self._nudge()
+
+    def give_up(self, buckets: Iterable[int], epoch: int) -> None:
+        """Serve these buckets no more, for another content of them. Raises RequestRefused for an epoch not newer."""
+        with self._engine.order:
+            wanted = list(buckets)
+            self._check_epoch(wanted, epoch)
+            for bucket in wanted:
+                if self._ledger.state[bucket] != State.NOTHING:
+                    self._ledger.put(bucket, State.NOTHING)
+                    self._engine.forget(bucket)
+        self._nudge()
+
+    def _check_epoch(self, buckets: list[int], epoch: int) -> None:
+        entries = self._ledger.map.entries
+        late = [bucket for bucket in buckets if entries[bucket].epoch >= epoch]
+        if late:
+            raise RequestRefused(f"epoch {epoch} is not above {entries[late[0]].epoch}, at which bucket {late[0]} is")
 
     def _become_owner(self, bucket: int) -> None:
         ledger = self._ledger
