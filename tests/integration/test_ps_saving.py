@@ -1,4 +1,4 @@
-"""A server that died comes back with its buckets as the last checkpoint has them; what comes after is applied to that."""
+"""A server that died comes back with its buckets as the last checkpoint has them, and goes on from there."""
 
 from __future__ import annotations
 
