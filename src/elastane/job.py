@@ -24,7 +24,7 @@ from elastane.worker.membership import PlainMember
 from elastane.worker.shard_client import ShardClient
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
     from torch.amp import GradScaler
     from torch.optim import Optimizer
     from torch.optim.lr_scheduler import LRScheduler
@@ -116,6 +116,7 @@ class Job:
         save_every_steps: int | None = None,
         save_every_s: float | None = None,
         keep: int = 3,
+        rehearse: Callable[[], Tensor] | None = None,
     ) -> Trainer:
         """Train this model together with all other workers: `trainer.step(loss)` is the whole training step.
 
@@ -135,6 +136,8 @@ class Job:
         checkpoint: a folder for checkpoints. A job that starts goes on from the newest whole one that it finds there.
         save_every_steps, save_every_s: how often to make one; by default every ten minutes, and at the end.
         keep: how many of them stay.
+        rehearse: computes a loss of this model, from any batch of the usual shape. A new worker calls it while it gets
+            the others' state, and drops the gradients: so its first step, for which the others wait, is as fast as any.
         """
         if self._link.is_evaluator:
             self._evaluate_only(model, evaluate)
@@ -156,6 +159,7 @@ class Job:
             deterministic=deterministic,
             backend=backend or "nccl",
             saves=None if checkpoint is None else SavePolicy(Path(checkpoint), save_every_steps, save_every_s, keep),
+            rehearse=rehearse,
         )
         self._trainer = Trainer(self._link, model, optimizer, settings)
         if evaluate is not None:
