@@ -20,8 +20,11 @@ CASES = [
 """Every model of the script has parameters that no gradient comes to, too."""
 
 
-def train(jobs: Jobs, *arguments: str, workers: str = "3", restarts: int = 0, **settings: str) -> Finished:
-    options = ("--check-replicas", "--workers", workers, "--restarts", str(restarts), "--heartbeat-timeout", "2")
+def train(
+    jobs: Jobs, *arguments: str, workers: str = "3", restarts: int = 0, copies: int = 0, **settings: str
+) -> Finished:
+    limits = ("--workers", workers, "--restarts", str(restarts), "--heartbeat-timeout", "2")
+    options = ("--check-replicas", "--journal-copies", str(copies), *limits)
     return jobs.run(*arguments, options=options, script=SCRIPT, **settings)
 
 

@@ -68,7 +68,7 @@ def test_what_is_taken_is_of_one_epoch_and_can_be_put_back(
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[tuple[int, list[int], bool, bool]]:
-    """Rounds: the size of the world, how often each rank takes a batch, whether one dies, whether the last just came."""
+    """Rounds: the size of the world, how often each rank takes, whether one dies, whether the last just came."""
     size = st.integers(1, 4)
     takes = st.lists(st.integers(0, 3), min_size=4, max_size=4)
     return draw(st.lists(st.tuples(size, takes, st.booleans(), st.booleans())))

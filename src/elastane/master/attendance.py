@@ -195,7 +195,7 @@ class Attendance:
                     self._task_manager.report(name, dataset, position, told.step, restored=told.restored)
                 case "define_evaluation" | "version_written" | "task_done" | "training_done":
                     self._handle_evaluation(name, message)
-                case "hello" | "goodbye" | None:
+                case "hello" | "goodbye" | "journal_copy" | None:
                     raise MalformedMessage(f"{body or 'an empty message'} in the middle of a stream")
                 case _:
                     assert_never(body)

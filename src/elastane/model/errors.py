@@ -67,6 +67,10 @@ class JournalDamaged(ElastaneError):
     """What the master before wrote down cannot be trusted."""
 
 
+class JournalLost(ElastaneError):
+    """What the master before wrote down is gone."""
+
+
 class CheckpointMisfit(ElastaneError):
     """A checkpoint is of another model, or of other settings, than it is to be restored into; nothing was changed."""
 
