@@ -1,0 +1,1 @@
+"""TensorFlow: the coordinator on stock TensorFlow servers."""
