@@ -37,7 +37,7 @@ def main() -> None:
         inputs = torch.rand(32, 1)
         loss = nn.functional.mse_loss(model(inputs), 3 * inputs + 1)
         optimizer.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         if dist.get_rank() == 0 and (step + 1) % 10 == 0:
             beside = options.snapshot.with_suffix(".new")
