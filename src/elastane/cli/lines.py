@@ -48,6 +48,7 @@ def _shard_returned(event: Fields) -> str:
 
 _LINES: dict[str, Callable[[Fields], str]] = {
     "job_started": lambda event: f"job {event['job']} starts with {event['workers']} workers",
+    "journal_found": lambda _: "the master's journal was lost; the workers had kept it",
     "master_restarted": lambda _: "the master died; another goes on in its place",
     "scaled": lambda event: f"workers {event['before']} -> {event['workers']}",
     "node_launched": _node_launched,
