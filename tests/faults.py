@@ -67,10 +67,11 @@ def launcher() -> psutil.Process:
 
 
 def kill_master() -> None:
-    """Kill the job's master, and wait until it is dead."""
-    (master,) = [child for child in launcher().children() if "elastane.master" in child.cmdline()]
-    master.kill()
-    psutil.wait_procs([master])
+    """Kill the job's master, if it lives, and wait until it is dead."""
+    masters = [child for child in launcher().children() if "elastane.master" in child.cmdline()]
+    for master in masters:
+        master.kill()
+    psutil.wait_procs(masters)
 
 
 def lose_journal(job_name: str) -> None:

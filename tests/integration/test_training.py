@@ -127,6 +127,16 @@ def test_the_newcomer_dies_before_it_is_a_member_and_nobody_stops(jobs: Jobs, ph
 
 
 @pytest.mark.slow
+def test_an_error_while_a_newcomer_follows_is_its_own(jobs: Jobs) -> None:
+    join = fail_at_phase(rank=0, size=1, phase="step", how="join=2")
+    error = fail_at_phase(rank=-1, size=0, step=0, phase="follow", how="raise")
+    done = train(jobs, "--until", "1,2", join, error, workers="1:2", restarts=1)
+    assert_nothing_lost(done)
+    (ended,) = done.of("node_ended", reason="error")
+    assert "ValueError: planted" in ended["error"]
+
+
+@pytest.mark.slow
 def test_two_die_at_once(jobs: Jobs) -> None:
     kills = [fail_at_phase(rank=rank, size=4, phase="finish") for rank in (1, 3)]
     done = train(jobs, "--until", "4,2", *kills, workers="4")

@@ -307,6 +307,13 @@ class Worlds:
                     return
             _log.info("world %s cannot be built: %s", coming.place.version, error)
             self._link.world_broken(coming.place.version)
+        except Exception as error:  # noqa: BLE001  # whatever it is, somebody must hear of it
+            # Of the optimizer, say, which is the user's. Who trains already can do so without the coming world.
+            _log.exception("world %s cannot be prepared", coming.place.version)
+            if self._is_member:
+                self._link.world_broken(coming.place.version)
+            else:
+                self.failed(error)
 
     def _hand_over(self, coming: _Coming, group: Group, members: list[int], *, member: bool) -> None:
         """Some members of the coming world have the state, some need it: pair them."""
