@@ -54,7 +54,7 @@ def inject(job: elastane.Job, faults: list[Fault], step: int) -> None:
     for fault in faults:
         if (fault.node, fault.step) == (short_name, step):
             print(f"fault {fault.how} at {time.time()}")
-            _carry_out(job, fault.how)
+            carry_out(job, fault.how)
 
 
 def launcher() -> psutil.Process:
@@ -92,7 +92,7 @@ def _journal_of(job_name: str) -> Path:
     return Path(os.environ["ELASTANE_STATE_DIR"]) / "jobs" / job_name / "journal"
 
 
-def _carry_out(job: elastane.Job, how: str) -> None:
+def carry_out(job: elastane.Job, how: str) -> None:
     action, _, argument = how.partition("=")
     job_name = job.node.rsplit("-", 2)[0]
     match action:

@@ -21,6 +21,7 @@ from elastane.worker.batches import BatchStream, Collate, Ending, MapDataset, as
 from elastane.worker.link import Link
 from elastane.worker.lockstep import LockstepFeed, LockstepStream
 from elastane.worker.membership import PlainMember
+from elastane.worker.servers import Servers
 from elastane.worker.shard_client import ShardClient
 
 if TYPE_CHECKING:
@@ -256,6 +257,12 @@ class Job:
         if self.draining:
             stream.drain()
         return self._counted(stream)
+
+    def servers(self) -> Servers:
+        """The job's parameter servers, for a client of one's own. Raises InvalidInput in a job without them."""
+        if self._link.servers.settings is None:
+            raise InvalidInput("servers: this job has no parameter servers; start it with --ps")
+        return self._link.servers
 
     def close(self, error: str | None = None) -> None:
         """Leave the job. With `error` the batch in hand is not counted, and its try has failed."""

@@ -21,6 +21,7 @@ from elastane.cli.client import ControlClient, last_status, status_dict
 from elastane.cli.view import status_report
 from elastane.model.errors import ElastaneError, InvalidInput, InvalidJobSpec, MasterUnreachable, RequestRefused
 from elastane.model.job_spec import Critical, DistributionStrategy, load_job
+from elastane.model.quantity import Memory
 from elastane.platform.local.registry import JobFolder
 from elastane.rpc.protos import control_pb2 as pb
 
@@ -30,6 +31,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+_RANGE = "N|MIN:MAX"
 
 JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="The job's name; `elastane jobs` lists them.")]
 NodeArgument = Annotated[str, typer.Argument(metavar="NODE", help="A node's name, such as worker-0.")]
@@ -128,14 +131,42 @@ def run(
     task_manager: TaskManagerOption = True,
     training_service: TrainingServiceOption = None,
     task_fault_tolerance: TaskFaultToleranceOption = True,
-    strategy: StrategyOption = DistributionStrategy.RING_ALLREDUCE,
+    strategy: Annotated[
+        DistributionStrategy | None,
+        typer.Option(
+            help="How the workers' updates meet; ring-allreduce, which forms worlds of them, unless there are servers.",
+            show_default=False,
+        ),
+    ] = None,
     worker_command: WorkerCommandOption = None,
+    ps: Annotated[
+        str | None,
+        typer.Option(help="How many parameter servers: 2, or 1:4 for one to four, starting with one.", metavar=_RANGE),
+    ] = None,
+    ps_memory: Annotated[str | None, typer.Option(help="Memory for each server, such as 8Gi.")] = None,
+    ps_cpu: Annotated[float | None, typer.Option(help="Cores for each server.")] = None,
+    ps_backups: Annotated[
+        bool, typer.Option("--ps-backups", help="Keep every row on two servers, so that no update is lost with one.")
+    ] = False,
+    ps_buckets: Annotated[
+        int, typer.Option(help="How many parts the servers' rows move in; fixed for the job.")
+    ] = 1024,
+    ps_staleness: Annotated[
+        int | None, typer.Option(help="How many steps a worker may be ahead of the slowest; 0 is synchronous.")
+    ] = None,
+    ps_checkpoint: Annotated[
+        Path | None,
+        typer.Option(help="Save the servers into this folder, and go on from what is there.", metavar="FOLDER"),
+    ] = None,
+    ps_save_every: Annotated[float, typer.Option(help="Seconds between checkpoints of the servers.")] = 600.0,
+    ps_save_steps: Annotated[int | None, typer.Option(help="Steps between checkpoints of the servers.")] = None,
+    ps_keep: Annotated[int, typer.Option(help="How many checkpoints of the servers stay.")] = 3,
 ) -> None:
     """Run a training script on elastic workers of this machine.
 
     Ctrl-C drains the workers; a second one kills them. The exit code is 0 if the job succeeded.
     """
-    from elastane.cli.run import default_name, run_job, worker_range
+    from elastane.cli.run import default_name, run_job, server_role, worker_range
     from elastane.cli.serve import serve_job
 
     command = _worker_command(script, arguments or [], worker_command, module=module)
@@ -146,6 +177,18 @@ def run(
     limits: dict[str, Any] = {"cpu": cpu, "memory": memory}
     resource = {key: value for key, value in limits.items() if value is not None}
     evaluator = {"replicas": evaluators, "restartCount": restarts, "resource": resource}
+    if strategy is None:
+        strategy = DistributionStrategy.RING_ALLREDUCE if ps is None else DistributionStrategy.PARAMETER_SERVER
+    saves = {"everySeconds": ps_save_every, "everySteps": ps_save_steps, "keep": ps_keep}
+    servers = server_role(
+        ps,
+        restartCount=restarts,
+        resource={key: value for key, value in {"cpu": ps_cpu, "memory": ps_memory}.items() if value is not None},
+        backups=ps_backups,
+        buckets=ps_buckets,
+        staleness=ps_staleness,
+        checkpoint=None if ps_checkpoint is None else {"folder": str(ps_checkpoint.absolute()), **saves},
+    )
     job = load_job(
         {
             "metadata": {"name": name or default_name(script or "job")},
@@ -158,6 +201,7 @@ def run(
                     **_runs(command),
                 },
                 **({"evaluator": evaluator} if evaluators else {}),
+                **servers,
                 "heartbeatTimeoutSeconds": heartbeat_timeout,
                 "taskTimeoutSeconds": task_timeout,
                 "maxTaskRetries": max_task_retries,
@@ -293,11 +337,49 @@ def logs(
 @app.command()
 def scale(
     job: JobArgument,
-    workers: Annotated[int, typer.Option(help="How many workers the job is to have.", min=0, max=10_000)],
+    workers: Annotated[
+        int | None, typer.Option(help="How many workers the job is to have.", min=0, max=10_000, show_default=False)
+    ] = None,
+    ps: Annotated[
+        int | None, typer.Option(help="How many parameter servers it is to have.", min=0, max=1000, show_default=False)
+    ] = None,
 ) -> None:
     """Grow or shrink a running job, within its limits."""
-    asyncio.run(_ask(job, lambda client: client.scale(workers)))
-    print(f"{job}: {workers} workers")
+    if workers is None and ps is None:
+        raise InvalidInput("scale: say --workers, or --ps, or both")
+    asyncio.run(_ask(job, lambda client: client.scale(workers, ps)))
+    parts = [
+        f"{count} {word}" for count, word in ((workers, "workers"), (ps, "parameter servers")) if count is not None
+    ]
+    print(f"{job}: {', '.join(parts)}")
+
+
+@app.command()
+def migrate(
+    job: JobArgument,
+    node: Annotated[str, typer.Argument(metavar="NODE", help="A parameter server's name, such as ps-1.")],
+    memory: Annotated[str | None, typer.Option(help="Memory for the one in its place, such as 8Gi.")] = None,
+    cpu: Annotated[float | None, typer.Option(help="Cores for the one in its place.", min=0.001)] = None,
+) -> None:
+    """Move all that a parameter server holds to a new one with other resources, while the job trains on."""
+    amount = None if memory is None else Memory.parse(memory)
+    asyncio.run(_ask(job, lambda client: client.migrate(node, None if amount is None else amount.bytes, cpu)))
+    print(f"{job}: {node} moves{'' if amount is None else f' to {amount}'}")
+
+
+@app.command()
+def save(job: JobArgument) -> None:
+    """Have the parameter servers of a job make a checkpoint now."""
+    asyncio.run(_ask(job, lambda client: client.save()))
+    print(f"{job}: saving")
+
+
+@app.command()
+def ps() -> None:
+    """Be a parameter server of a job; its master launches these, and sets the variables that lead there."""
+    from elastane.ps.__main__ import main
+
+    raise typer.Exit(main())
 
 
 @app.command()

@@ -40,8 +40,15 @@ class ControlClient:
         request = pb.WatchRequest(status_interval_s=status_interval_s)
         return self._channel.watch(_SERVICE, "Watch", request, pb.WatchUpdate)
 
-    async def scale(self, workers: int) -> None:
-        await self._channel.call(_SERVICE, "Scale", pb.ScaleRequest(workers=workers), pb.Done)
+    async def scale(self, workers: int | None, servers: int | None = None) -> None:
+        await self._channel.call(_SERVICE, "Scale", pb.ScaleRequest(workers=workers, servers=servers), pb.Done)
+
+    async def migrate(self, node: str, memory_bytes: int | None, cpu: float | None) -> None:
+        request = pb.MigrateRequest(node=node, memory_bytes=memory_bytes, cpu=cpu)
+        await self._channel.call(_SERVICE, "Migrate", request, pb.Done)
+
+    async def save(self) -> None:
+        await self._channel.call(_SERVICE, "Save", pb.SaveRequest(), pb.Done)
 
     async def drain(self, node: str) -> None:
         await self._channel.call(_SERVICE, "Drain", pb.DrainRequest(node=node), pb.Done)
@@ -74,9 +81,33 @@ def status_dict(status: pb.JobStatus) -> dict[str, Any]:
             view[key] = int(view[key])
     plain["steps"] = int(plain["steps"])
     plain["evaluation"] = _evaluation_dict(status.evaluation) if status.HasField("evaluation") else None
+    plain["servers"] = _servers_dict(status.servers) if status.HasField("servers") else None
     plain["world"] = {"version": int(plain.pop("world_version")), "size": plain.pop("world_size")}
     plain["nodes"], plain["datasets"] = plain.pop("node"), plain.pop("dataset")
     return plain
+
+
+def _servers_dict(view: pb.ServersView) -> dict[str, Any]:
+    return {
+        "wanted": view.wanted,
+        "version": view.version,
+        "settled": view.settled,
+        "buckets": view.buckets,
+        "moving": view.moving,
+        "checkpoint": view.checkpoint or None,
+        "nodes": [
+            {
+                "node": server.node,
+                "buckets": server.buckets,
+                "backups": server.backups,
+                "memory_bytes": server.memory_bytes,
+                "rows_per_s": server.rows_per_s,
+                "leaving": server.leaving,
+            }
+            for server in view.server
+        ],
+        "tables": [{"name": table.name, "rows": table.rows, "bytes": table.bytes} for table in view.table],
+    }
 
 
 def _evaluation_dict(view: pb.EvaluationView) -> dict[str, Any]:

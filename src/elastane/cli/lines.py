@@ -46,11 +46,27 @@ def _shard_returned(event: Fields) -> str:
     )
 
 
+def _servers_published(event: Fields) -> str:
+    state = "have all buckets" if event["settled"] else "serve"
+    return f"parameter servers {', '.join(map(str, event['servers']))} {state} (version {event['version']})"
+
+
 _LINES: dict[str, Callable[[Fields], str]] = {
     "job_started": lambda event: f"job {event['job']} starts with {event['workers']} workers",
     "journal_found": lambda _: "the master's journal was lost; the workers had kept it",
     "master_restarted": lambda _: "the master died; another goes on in its place",
-    "scaled": lambda event: f"workers {event['before']} -> {event['workers']}",
+    "scaled": lambda event: (
+        f"{'parameter servers' if event['role'] == 'ps' else 'workers'} {event['before']} -> {event['workers']}"
+    ),
+    "server_migrates": lambda event: f"{_short(event['node'])} moves to {_short(event['twin'])}",
+    "servers_published": _servers_published,
+    "servers_saved": lambda event: f"the parameter servers are saved in {event['folder']}",
+    "servers_not_saved": lambda event: f"the parameter servers could not be saved: {event['reason']}",
+    "servers_restored": lambda event: f"the parameter servers go on from {event['folder']}",
+    "checkpoint_not_whole": lambda event: f"{event['folder']} is not whole, and not used: {event['reason']}",
+    "order_failed": lambda event: f"{_short(event['node'])} could not do its part: {event['reason']}",
+    "server_link_lost": lambda event: f"{_short(event['node'])} has lost ps-{event['peer']}: {event['reason']}",
+    "hot_server": lambda event: f"{event['buckets']} buckets move from a hot parameter server",
     "node_launched": _node_launched,
     "node_running": lambda event: f"{_short(event['node'])} runs as process {event['pid']}",
     "node_attended": lambda event: f"{_short(event['node'])} has joined",

@@ -42,6 +42,20 @@ def worker_range(text: str) -> dict[str, int]:
     return {"minReplicas": int(match[1]), "maxReplicas": int(match[2])}
 
 
+def server_role(text: str | None, **settings: Any) -> dict[str, Any]:
+    """The part of a job's document for `--ps`; nothing without it."""
+    if text is None:
+        used = [name for name, value in settings.items() if name not in ("restartCount", "buckets") and value]
+        if used:
+            raise InvalidInput(f"ps-{used[0]}: there are no parameter servers without --ps")
+        return {}
+    try:
+        sizes = worker_range(text)
+    except InvalidInput:
+        raise InvalidInput(f'ps: "{text}" is neither a number such as 2 nor a range such as 1:4') from None
+    return {"ps": {**sizes, **{name: value for name, value in settings.items() if value is not None}}}
+
+
 async def run_job(job: ElasticJob, events: Path | None, *, progress: bool, warm_start: bool) -> int:
     """Run a job to its end; the answer is the exit code."""
     local = LocalJob(job, events, warm_start=warm_start)

@@ -138,4 +138,30 @@ def status_report(status: pb.JobStatus) -> RenderableType:
     lines.append(Text(progress_line(status)))
     lines += [Text(dataset_progress(view)) for view in status.dataset[:-1]]
     lines += [Text(line) for line in evaluation_lines(status.evaluation)]
-    return Group(*lines, nodes_table(status, most=len(status.node)))
+    lines.append(nodes_table(status, most=len(status.node)))
+    if status.HasField("servers"):
+        lines += servers_report(status)
+    return Group(*lines)
+
+
+def servers_report(status: pb.JobStatus) -> list[RenderableType]:
+    """The parameter servers: their buckets, their memory, and that of each table."""
+    view = status.servers
+    state = "settled" if view.settled else f"{view.moving} buckets are moving"
+    text = f"parameter servers: {view.wanted} wanted, {view.buckets:,} buckets, version {view.version}, {state}"
+    servers, tables = Table(box=None, pad_edge=False), Table(box=None, pad_edge=False)
+    for heading in ("server", "buckets", "backups", "memory", "rows/s"):
+        servers.add_column(heading, no_wrap=True)
+    for server in view.server:
+        servers.add_row(
+            server.node.removeprefix(f"{status.job}-") + (" (leaving)" if server.leaving else ""),
+            f"{server.buckets:,}",
+            f"{server.backups:,}",
+            f"{server.memory_bytes / 2**20:,.0f} MiB",
+            f"{server.rows_per_s:,.0f}",
+        )
+    for heading in ("table", "rows", "memory"):
+        tables.add_column(heading, no_wrap=True)
+    for table in view.table:
+        tables.add_row(table.name, f"{table.rows:,}", f"{table.bytes / 2**20:,.1f} MiB")
+    return [Text(text), servers, *([tables] if view.table else [])]

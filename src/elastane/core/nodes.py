@@ -106,19 +106,12 @@ class NodeGroup:
 
         Raises RequestRefused, and changes nothing, outside the limits.
         """
-        self._check_may_change()
-        word = f"{self.type}s"
-        if count < self.limits.min_count:
-            raise RequestRefused(f'{word}: {count} is below min {self.limits.min_count} in job "{self.job}"')
-        if count > self.limits.max_count:
-            raise RequestRefused(f'{word}: {count} is above max {self.limits.max_count} in job "{self.job}"')
+        self._check_count(count)
         wanted = self._wanted()
         self.target = count
         self.resource = resource or self.resource
         if len(wanted) >= count:
-            # The chief goes last; of the others, a node that waits for its relaunch goes before one that works.
-            by_worth = sorted(wanted, key=lambda node: (node.slot != 0, node.name in self._due, node.slot))
-            return self._release(by_worth[count:])
+            return self._release(self._by_worth(wanted)[count:])
         taken = {node.slot for node in wanted}
         free = (slot for slot in range(len(taken) + count) if slot not in taken)
         for _ in range(count - len(wanted)):
@@ -127,22 +120,51 @@ class NodeGroup:
 
     def drain(self, name: str) -> ScalePlan:
         """Let one node leave without a replacement. Raises RequestRefused below the minimum or if it has left."""
+        self._check_may_leave(name)
+        self.target = len(self._wanted()) - 1
+        return self._release([self.node(name)])
+
+    def retire_to(self, count: int, now: float) -> ScalePlan:
+        """Grow to `count` nodes, or choose who is to leave when it can: whoever is `retired` works on until `remove`.
+
+        Those who were to leave and still work stay, before others are launched. Raises RequestRefused as `scale_to`.
+        """
+        self._check_count(count)
+        retired = [node for node in self._nodes.values() if node.is_retired]
+        for node in retired[::-1][: max(0, count - len(self._wanted()))]:
+            self._nodes[node.name] = replace(node, relaunchable=True)
+        for node in self._by_worth(self._wanted())[count:]:
+            self._nodes[node.name] = replace(node, relaunchable=False)
+        return self.scale_to(count, now)
+
+    def twin(self, name: str, resource: NodeResource, now: float) -> ScalePlan:
+        """Launch a node with this resource that is to take the place of another, which is retired."""
         self._check_may_change()
         node = self.node(name)
-        if node.status.final or node.is_released:
+        if node.status.final or not node.relaunchable:
             state = node.status.value if node.status.final else "leaving already"
             raise RequestRefused(f'node "{node.short_name}" of job "{self.job}" is {state}')
-        left = len(self._wanted()) - 1
-        if left < self.limits.min_count:
-            raise RequestRefused(f'{self.type}s: {left} would be below min {self.limits.min_count} in job "{self.job}"')
-        self.target = left
-        return self._release([node])
+        self._nodes[node.name] = replace(node, relaunchable=False)
+        living = {other.slot for other in self._nodes.values() if not other.status.final}
+        self._add(next(slot for slot in range(len(living) + 1) if slot not in living), resource, restarts=0, due=now)
+        return self.launch_due(now)
+
+    def retire(self, name: str) -> None:
+        """Let one node leave when it can. Raises RequestRefused below the minimum or if it has left."""
+        self._check_may_leave(name)
+        node = self.node(name)
+        self._nodes[node.name] = replace(node, relaunchable=False)
+        self.target = len(self._wanted())
+
+    def remove(self, name: NodeName) -> ScalePlan:
+        """Let a node leave that was retired; nothing happens to one that stays after all."""
+        return self._release([node] if (node := self._nodes[name]).is_retired else [])
 
     def stop(self) -> ScalePlan:
         """Let every node leave, to end the job."""
         self.stopping = True
         self.target = 0
-        plan = self._release(self._wanted())
+        plan = self._release([node for node in self._nodes.values() if not node.status.final and not node.is_released])
         self._settle()
         return plan
 
@@ -167,7 +189,7 @@ class NodeGroup:
         node = self._nodes[name]
         if node.status.final:
             return ScalePlan()
-        if node.is_released:
+        if not node.relaunchable:
             self._nodes[name] = node.moved_to(NodeStatus.DELETED, exit)
             self._settle()
             return ScalePlan()
@@ -236,12 +258,37 @@ class NodeGroup:
         self.target -= 1
         left = len(self._wanted()) + sum(other.status is NodeStatus.SUCCEEDED for other in self._nodes.values())
         if left < self.limits.min_count:
-            return self.fail(f"{tried}; {left} {self.type}s are left, below min {self.limits.min_count}", node.name)
+            return self.fail(
+                f"{tried}; {left} {self.type.plural} are left, below min {self.limits.min_count}", node.name
+            )
         return ScalePlan()
 
     def _wanted(self) -> list[Node]:
-        """The nodes that live, or wait to be launched, and were not told to leave."""
-        return [node for node in self._nodes.values() if not node.status.final and not node.is_released]
+        """The nodes that live, or wait to be launched, and are not to leave."""
+        return [node for node in self._nodes.values() if not node.status.final and node.relaunchable]
+
+    def _by_worth(self, nodes: Iterable[Node]) -> list[Node]:
+        # The chief goes last; of the others, a node that waits for its relaunch goes before one that works.
+        return sorted(nodes, key=lambda node: (node.slot != 0, node.name in self._due, node.slot))
+
+    def _check_count(self, count: int) -> None:
+        self._check_may_change()
+        word = self.type.plural
+        if count < self.limits.min_count:
+            raise RequestRefused(f'{word}: {count} is below min {self.limits.min_count} in job "{self.job}"')
+        if count > self.limits.max_count:
+            raise RequestRefused(f'{word}: {count} is above max {self.limits.max_count} in job "{self.job}"')
+
+    def _check_may_leave(self, name: str) -> None:
+        self._check_may_change()
+        node = self.node(name)
+        if node.status.final or not node.relaunchable:
+            state = node.status.value if node.status.final else "leaving already"
+            raise RequestRefused(f'node "{node.short_name}" of job "{self.job}" is {state}')
+        left = len(self._wanted()) - 1
+        if left < self.limits.min_count:
+            low = self.limits.min_count
+            raise RequestRefused(f'{self.type.plural}: {left} would be below min {low} in job "{self.job}"')
 
     def _add(self, slot: int, resource: NodeResource, restarts: int, due: float) -> None:
         critical = self.limits.critical_slots is None or slot in self.limits.critical_slots

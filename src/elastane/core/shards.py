@@ -181,6 +181,11 @@ class ShardLedger:
             returned for name in late for returned in self.worker_lost(name, f"no progress for {self.timeout_s:.0f} s")
         )
 
+    @property
+    def holders(self) -> tuple[NodeName, ...]:
+        """The workers that hold leases."""
+        return tuple(self._holders)
+
     def leases_of(self, worker: NodeName) -> tuple[TaskId, ...]:
         """The tasks that a worker holds, in the order it got them."""
         holder = self._holders.get(worker)

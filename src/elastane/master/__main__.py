@@ -25,6 +25,7 @@ from elastane.master.master import JobMaster
 from elastane.model.environment import ENV_MASTER, ENV_TOKEN
 from elastane.model.errors import JournalLost
 from elastane.model.job_spec import load_job
+from elastane.model.node import NodeType
 from elastane.platform.local.platform import LocalPlatform
 from elastane.platform.local.registry import JobFolder
 
@@ -37,7 +38,12 @@ async def main(agent_fd: int, lifeline_fd: int, ready_fd: int, folder: JobFolder
     if job.spec.launches_nodes:
         platform = LocalPlatform(
             socket.socket(fileno=agent_fd),
-            command=job.spec.worker.command,
+            commands={
+                NodeType.WORKER: job.spec.worker.command,
+                NodeType.EVALUATOR: job.spec.worker.command,
+                # -P: a file of the user's that is called like a module of ours must not take its place.
+                NodeType.PS: (sys.executable, "-P", "-m", "elastane.ps"),
+            },
             env=env,
             logs=folder.logs,
             grace_s=job.spec.termination_grace_period_seconds,

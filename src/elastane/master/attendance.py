@@ -11,6 +11,7 @@ from elastane.core.presence import Presence
 from elastane.master.event_log import EventLog
 from elastane.master.journal import Journal
 from elastane.master.node_manager import NodeManager
+from elastane.master.ps_manager import PSManager
 from elastane.master.rendezvous_server import RendezvousServer
 from elastane.master.task_manager import Grant, TaskManager
 from elastane.master.training_service import TrainingService
@@ -44,6 +45,7 @@ class Attendance:
         task_manager: TaskManager | None,
         rendezvous: RendezvousServer | None,
         training_service: TrainingService | None,
+        ps_manager: PSManager | None,
         events: EventLog,
         *,
         heartbeat_timeout_s: float,
@@ -58,6 +60,7 @@ class Attendance:
         self._task_manager_or_none = task_manager
         self._rendezvous_or_none = rendezvous
         self._training_service_or_none = training_service
+        self._ps_manager_or_none = ps_manager
         self._events = events
         self._clock = journal.clock
         self._check_replicas = check_replicas
@@ -89,6 +92,12 @@ class Attendance:
         if self._training_service_or_none is None:
             raise RequestRefused("this job has no training service; start it with --training-service")
         return self._training_service_or_none
+
+    @property
+    def _ps_manager(self) -> PSManager:
+        if self._ps_manager_or_none is None:
+            raise RequestRefused("this job has no parameter servers; start it with --ps")
+        return self._ps_manager_or_none
 
     def tell(self, name: NodeName, message: pb.MasterMessage) -> None:
         """Say something to a node, if its stream is open."""
@@ -195,6 +204,17 @@ class Attendance:
                     self._task_manager.report(name, dataset, position, told.step, restored=told.restored)
                 case "define_evaluation" | "version_written" | "task_done" | "training_done":
                     self._handle_evaluation(name, message)
+                case (
+                    "server_holds"
+                    | "buckets_changed"
+                    | "orders_failed"
+                    | "link_lost"
+                    | "server_load"
+                    | "part_saved"
+                    | "join_servers"
+                    | "server_map_learned"
+                ):
+                    self._ps_manager.handle(name, message)
                 case "hello" | "goodbye" | "journal_copy" | None:
                     raise MalformedMessage(f"{body or 'an empty message'} in the middle of a stream")
                 case _:
@@ -207,6 +227,7 @@ class Attendance:
                 dataset=dataset,
                 evaluation=body == "define_evaluation",
                 world=body == "join_world",
+                servers=body == "join_servers",
             )
             outbox.put_nowait(pb.MasterMessage(refused=answer))
 
@@ -269,6 +290,7 @@ class Attendance:
             resumed=resumed,
             evaluator=self._node_manager.is_evaluator(name),
             has_evaluators=self._node_manager.evaluators_expected,
+            servers=None if self._ps_manager_or_none is None else self._ps_manager_or_none.settings_of(name),
         )
         outbox.put_nowait(pb.MasterMessage(welcome=welcome))
         if resumed:

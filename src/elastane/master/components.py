@@ -4,6 +4,7 @@
     TaskManager         leases shards; with TaskRecovery, those of lost workers go to others
     RendezvousServer    forms worlds, with the all-reduce strategy
     TrainingService     evaluates the model while it is trained
+    PSManager           has the parameter servers, with that strategy
 
 `model.components` says which of them go together. Two parts are in every master: Attendance, the nodes' streams, and
 Control, the commands. Nothing here knows how a component does its work; this file alone knows who hears of what.
@@ -21,6 +22,8 @@ from elastane.master.guest_manager import GuestManager
 from elastane.master.job_manager import JobManager
 from elastane.master.journal import Journal
 from elastane.master.journal_copies import JournalCopies
+from elastane.master.ps_manager import PSManager
+from elastane.master.ps_saves import PSSaves
 from elastane.master.rendezvous_server import RendezvousServer, Tell
 from elastane.master.task_manager import TaskManager
 from elastane.master.task_recovery import TaskRecovery
@@ -38,6 +41,7 @@ class Components:
     task_manager: TaskManager | None
     rendezvous: RendezvousServer | None
     training_service: TrainingService | None
+    ps_manager: PSManager | None
     attendance: Attendance
     control: Control
 
@@ -47,6 +51,8 @@ class Components:
             self.rendezvous.resume()
         if self.training_service is not None:
             self.training_service.resume()
+        if self.ps_manager is not None:
+            self.ps_manager.resume()
 
 
 def create_components(
@@ -64,11 +70,13 @@ def create_components(
     training_service = create_training_service_if_needed(
         job, node_manager, task_manager, rendezvous, events, tell, journal, versions
     )
+    ps_manager = create_ps_manager_if_needed(job, node_manager, task_manager, events, tell, journal)
     attendance = Attendance(
         node_manager,
         task_manager,
         rendezvous,
         training_service,
+        ps_manager,
         events,
         heartbeat_timeout_s=job.spec.heartbeat_timeout_seconds,
         check_replicas=job.spec.check_replicas,
@@ -80,12 +88,16 @@ def create_components(
         follow_for_worlds(rendezvous, attendance, node_manager)
     if training_service is not None:
         follow_for_training(training_service, attendance, node_manager)
+    if ps_manager is not None:
+        follow_for_servers(ps_manager, attendance, node_manager)
     follow_for_nodes(job, node_manager, attendance)
     if job.spec.journal_copies:
         copies = JournalCopies(journal, job.spec.journal_copies, tell)
         follow_for_journal(copies, attendance, node_manager)
-    control = Control(job, node_manager, task_manager, rendezvous, training_service, attendance, events, journal.clock)
-    return Components(node_manager, task_manager, rendezvous, training_service, attendance, control)
+    control = Control(
+        job, node_manager, task_manager, rendezvous, training_service, ps_manager, attendance, events, journal.clock
+    )
+    return Components(node_manager, task_manager, rendezvous, training_service, ps_manager, attendance, control)
 
 
 def create_node_manager(
@@ -154,6 +166,32 @@ def create_training_service_if_needed(
     )
 
 
+def create_ps_manager_if_needed(
+    job: ElasticJob,
+    node_manager: JobManager | GuestManager,
+    task_manager: TaskManager | None,
+    events: EventLog,
+    tell: Tell,
+    journal: Journal,
+) -> PSManager | None:
+    if job.spec.ps is None or not isinstance(node_manager, JobManager):
+        return None
+    ps_manager = PSManager(
+        job.spec.ps,
+        node_manager.servers,
+        PSSaves(job.spec.ps.checkpoint, task_manager, events),
+        events,
+        tell,
+        take=node_manager.take,
+        on_failed=node_manager.fail,
+        journal=journal,
+    )
+    node_manager.on_start.append(ps_manager.launch)
+    node_manager.on_drain_server = ps_manager.retire
+    node_manager.servers_may_leave = ps_manager.saves.final
+    return ps_manager
+
+
 def follow_for_tasks(
     job: ElasticJob, task_manager: TaskManager, attendance: Attendance, node_manager: JobManager | GuestManager
 ) -> None:
@@ -193,6 +231,14 @@ def follow_for_training(
     attendance.on_disconnected.append(training_service.lost)
     attendance.on_left.append(lambda node, _: training_service.lost(node))
     node_manager.on_node_end.append(lambda node, _: training_service.lost(node.name))
+
+
+def follow_for_servers(ps_manager: PSManager, attendance: Attendance, node_manager: JobManager | GuestManager) -> None:
+    """Servers and those who use them: on a new stream both start anew, and say what they have."""
+    attendance.on_attended.append(ps_manager.disconnected)
+    attendance.on_disconnected.append(ps_manager.disconnected)
+    attendance.on_left.append(lambda node, _: ps_manager.disconnected(node))
+    node_manager.on_node_end.append(lambda node, _: ps_manager.node_ended(node))
 
 
 def follow_for_nodes(job: ElasticJob, node_manager: JobManager | GuestManager, attendance: Attendance) -> None:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 
 from elastane.core.lockstep import StepLedger
 from elastane.core.shards import ShardLedger
 from elastane.master.attendance import Attendance
 from elastane.master.event_log import EventLog
 from elastane.master.node_manager import NodeManager
+from elastane.master.ps_manager import PSManager
 from elastane.master.rendezvous_server import RendezvousServer
 from elastane.master.task_manager import TaskManager
 from elastane.master.training_service import TrainingService
-from elastane.model.errors import MalformedMessage
+from elastane.model.errors import MalformedMessage, RequestRefused
 from elastane.model.job_spec import ElasticJob
 from elastane.model.node import Node
+from elastane.model.quantity import Memory
 from elastane.rpc.protos import control_pb2 as pb
 
 _LEAST_INTERVAL_S, _MOST_INTERVAL_S = 0.05, 60.0
@@ -31,6 +34,7 @@ class Control:
         task_manager: TaskManager | None,
         rendezvous: RendezvousServer | None,
         training_service: TrainingService | None,
+        ps_manager: PSManager | None,
         attendance: Attendance,
         events: EventLog,
         clock: Callable[[], float],
@@ -40,6 +44,7 @@ class Control:
         self._task_manager = task_manager
         self._rendezvous = rendezvous
         self._training_service = training_service
+        self._ps_manager_or_none = ps_manager
         self._attendance = attendance
         self._events = events
         self._clock = clock
@@ -70,8 +75,32 @@ class Control:
                     continue
 
     async def scale(self, request: pb.ScaleRequest) -> pb.Done:
-        self._node_manager.scale(request.workers)
+        if not request.HasField("workers") and not request.HasField("servers"):
+            raise MalformedMessage("a request to scale nothing")
+        if request.HasField("servers"):
+            self._ps_manager.scale(request.servers)
+        if request.HasField("workers"):
+            self._node_manager.scale(request.workers)
         return pb.Done()
+
+    async def migrate(self, request: pb.MigrateRequest) -> pb.Done:
+        resource = self._ps_manager.group.node(request.node).resource
+        if request.HasField("memory_bytes"):
+            resource = replace(resource, memory=Memory(request.memory_bytes))
+        if request.HasField("cpu"):
+            resource = replace(resource, cpu=request.cpu)
+        self._ps_manager.migrate(request.node, resource)
+        return pb.Done()
+
+    async def save(self, _: pb.SaveRequest) -> pb.Done:
+        self._ps_manager.save()
+        return pb.Done()
+
+    @property
+    def _ps_manager(self) -> PSManager:
+        if self._ps_manager_or_none is None:
+            raise RequestRefused(f'job "{self._job.name}" has no parameter servers; it was started without --ps')
+        return self._ps_manager_or_none
 
     async def drain(self, request: pb.DrainRequest) -> pb.Done:
         self._node_manager.drain(request.node)
@@ -101,6 +130,8 @@ class Control:
             status.world_size = len(self._rendezvous.world)
         if self._training_service is not None and (view := self._training_service.view()) is not None:
             status.evaluation.CopyFrom(view)
+        if self._ps_manager_or_none is not None:
+            status.servers.CopyFrom(self._ps_manager_or_none.view())
         return status
 
     def _node_view(self, node: Node) -> pb.NodeView:

@@ -56,6 +56,9 @@ class GuestManager:
     def is_evaluator(self, name: NodeName) -> bool:  # noqa: ARG002  # guests only train
         return False
 
+    def is_server(self, name: NodeName) -> bool:  # noqa: ARG002  # likewise
+        return False
+
     evaluators_expected = False
 
     def error_of(self, outcome: Outcome) -> str:  # noqa: ARG002  # a guest's output is not seen here

@@ -10,7 +10,7 @@ from elastane.core.nodes import JobEnd, NodeGroup, Outcome
 from elastane.master.event_log import EventLog
 from elastane.master.journal import Journal
 from elastane.master.node_manager import OnNodeEnd
-from elastane.master.worker_manager import WorkerManager, evaluator_group
+from elastane.master.worker_manager import WorkerManager, evaluator_group, server_group
 from elastane.model.errors import PlatformError
 from elastane.model.event import NodeEvent
 from elastane.model.ids import NodeName
@@ -33,6 +33,11 @@ class JobManager:
     def __init__(self, job: ElasticJob, platform: Platform, events: EventLog, journal: Journal) -> None:
         self.workers = WorkerManager(job.name, job.spec.worker, journal)
         self.evaluators = evaluator_group(job.name, job.spec.evaluator, journal)
+        self.servers = server_group(job.name, job.spec.ps, journal)
+        self.on_start: list[Callable[[], None]] = []
+        self.on_drain_server: Callable[[str], None] | None = None
+        self.servers_may_leave: Callable[[], bool] = lambda: True
+        """Asked when the workers have ended, until it is true; whoever it depends on calls `take`."""
         self.on_node_end: list[OnNodeEnd] = []
         self.on_target: list[Callable[[int], None]] = []
         self.pids: dict[NodeName, int] = {}
@@ -71,8 +76,8 @@ class JobManager:
 
     @property
     def nodes(self) -> Sequence[Node]:
-        """Every node so far, the ended ones too: the workers, then the evaluators."""
-        return self.workers.group.nodes + self.evaluators.nodes
+        """Every node so far, the ended ones too: the workers, then the evaluators and the parameter servers."""
+        return self.workers.group.nodes + self.evaluators.nodes + self.servers.nodes
 
     def node(self, name: str) -> Node:
         """The node of a full or short name; raise RequestRefused if there is none."""
@@ -80,6 +85,9 @@ class JobManager:
 
     def is_evaluator(self, name: NodeName) -> bool:
         return self.node(name).type is NodeType.EVALUATOR
+
+    def is_server(self, name: NodeName) -> bool:
+        return self.node(name).type is NodeType.PS
 
     @property
     def evaluators_expected(self) -> bool:
@@ -93,12 +101,14 @@ class JobManager:
         else:
             self.scale(self._job.spec.worker.replicas)
             if self._job.spec.evaluator is not None:
-                self._take(self.evaluators.scale_to(self._job.spec.evaluator.replicas, self._clock()))
+                self.take(self.evaluators.scale_to(self._job.spec.evaluator.replicas, self._clock()))
+            for callback in self.on_start:
+                callback()
         tasks = {asyncio.create_task(self._apply_plans()), asyncio.create_task(self._follow_platform())}
         try:
-            while not (self.workers.group.ended and self._evaluators_ended()):
+            while not (self.workers.group.ended and self._others_ended()):
                 changed = asyncio.create_task(self._changed.wait())
-                groups = (self.workers.group, self.evaluators)
+                groups = (self.workers.group, self.evaluators, self.servers)
                 due = min((due for group in groups if (due := group.next_due()) is not None), default=None)
                 timeout = None if due is None else max(0.0, due - self._clock())
                 done, _ = await asyncio.wait({changed, *tasks}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
@@ -127,28 +137,34 @@ class JobManager:
         before = group.target
         scale_plan = self.workers.scale_plan(plan, self._clock())
         self._events.emit("scaled", role=group.type, workers=workers, before=before)
-        self._take(scale_plan)
+        self.take(scale_plan)
 
     def drain(self, name: str) -> None:
         """Let one node leave without a replacement. Raises RequestRefused."""
-        self._take(self._group_of(name).drain(name))
+        group = self._group_of(name)
+        if group is self.servers and self.on_drain_server is not None:
+            self.on_drain_server(name)
+        else:
+            self.take(group.drain(name))
 
     def stop(self, *, at_once: bool) -> None:
         """End the job: every node leaves."""
         leaving = self.workers.group.stop().remove_nodes + self.evaluators.stop().remove_nodes
         if at_once:
+            self.servers.stop()
             leaving = tuple(node for node in self.nodes if not node.status.final)
-        self._take(ScalePlan(remove_nodes=leaving), at_once=at_once)
+        self.take(ScalePlan(remove_nodes=leaving), at_once=at_once)
 
     def fail(self, reason: str) -> None:
         """End the job as failed, for a reason found elsewhere."""
-        self._take(self.workers.group.fail(reason))
+        self.take(self.workers.group.fail(reason))
 
     def abandon(self, reason: str) -> Outcome:
         """End the job as failed because the platform is gone, and all nodes with it."""
         group = self.workers.group
         group.fail(reason)
         self.evaluators.stop()
+        self.servers.stop()
         for node in self.nodes:
             if not node.status.final:
                 self._group_of(node.name).exited(node.name, NodeExit(ExitReason.KILLED), self._clock())
@@ -158,13 +174,13 @@ class JobManager:
     def left(self, name: NodeName, goodbye: pb.Goodbye) -> None:
         """A node said goodbye. If that is because it was told to leave, its coming exit is no completion."""
         if goodbye.preempted:
-            self.workers.group.preempted(name)
+            self._group_of(name).preempted(name)
 
     def lost(self, name: NodeName, why: str) -> None:
         """A node is silent or stuck: give it up, wherever it is, and replace it."""
         self._events.emit("node_lost", node=name, reason=why)
         self._node_ended(name, NodeExit(ExitReason.LOST, log_tail=why))
-        self._take(ScalePlan(remove_nodes=(self.node(name),)), at_once=True)
+        self.take(ScalePlan(remove_nodes=(self.node(name),)), at_once=True)
 
     async def _resume(self) -> None:
         """Go on in the place of a master that died: hear what became of the nodes, and say again what may be lost."""
@@ -221,23 +237,31 @@ class JobManager:
             error=error,
         )
         # The plan goes out first: a callback may end the job, and what is launched must then be known to be removed.
-        self._take(plan)
-        if group is self.evaluators and group.outcome is not None and group.outcome.end is JobEnd.FAILED:
-            self._take(self.workers.group.fail(group.outcome.reason, group.outcome.node))
+        self.take(plan)
+        if group is not self.workers.group and group.outcome is not None and group.outcome.end is JobEnd.FAILED:
+            self.take(self.workers.group.fail(group.outcome.reason, group.outcome.node))
         for callback in self.on_node_end:
             callback(node, node_exit)
 
     def _group_of(self, name: str) -> NodeGroup:
         """The group of a node; of a name that no node has, the workers', which say so."""
-        is_evaluator = any(name in (node.name, node.short_name) for node in self.evaluators.nodes)
-        return self.evaluators if is_evaluator else self.workers.group
+        for group in (self.evaluators, self.servers):
+            if any(name in (node.name, node.short_name) for node in group.nodes):
+                return group
+        return self.workers.group
 
-    def _evaluators_ended(self) -> bool:
-        """Whether no evaluator lives. Once the workers have ended, those that do are told to leave."""
+    def _others_ended(self) -> bool:
+        """Whether no other node lives. Once the workers have ended, those that do are told to leave.
+
+        The parameter servers may have something to write before.
+        """
         self._hand_out(self.evaluators.stop())
-        return not self.evaluators_expected
+        failed = self.outcome is not None and self.outcome.end is JobEnd.FAILED
+        if failed or not self.servers.nodes or self.servers.stopping or self.servers_may_leave():
+            self._hand_out(self.servers.stop())
+        return not self.evaluators_expected and all(node.status.final for node in self.servers.nodes)
 
-    def _take(self, plan: ScalePlan, *, at_once: bool = False) -> None:
+    def take(self, plan: ScalePlan, *, at_once: bool = False) -> None:
         """Follow a change: hand out what was decided, and let `run` look at what it means for the job."""
         self._hand_out(plan, at_once=at_once)
         for callback in self.on_target:

@@ -26,6 +26,7 @@ from elastane.core.evaluation import Evaluations
 from elastane.core.lockstep import StepLedger
 from elastane.core.nodes import NodeGroup
 from elastane.core.presence import Presence
+from elastane.core.ps_cluster import PSCluster
 from elastane.core.shards import ShardLedger
 from elastane.core.world import Rendezvous
 from elastane.model.errors import JournalDamaged
@@ -37,7 +38,20 @@ _SNAPSHOT = "snapshot"
 
 _TOLD: dict[type, frozenset[str]] = {
     NodeGroup: frozenset(
-        {"scale_to", "drain", "stop", "fail", "running", "preempted", "exited", "launch_due"},
+        {
+            "scale_to",
+            "drain",
+            "retire_to",
+            "retire",
+            "twin",
+            "remove",
+            "stop",
+            "fail",
+            "running",
+            "preempted",
+            "exited",
+            "launch_due",
+        },
     ),
     Rendezvous: frozenset(
         {
@@ -58,6 +72,28 @@ _TOLD: dict[type, frozenset[str]] = {
     Presence: frozenset({"arrived", "gone"}),
     ShardLedger: frozenset({"lease", "commit", "give_back", "worker_lost", "expire"}),
     StepLedger: frozenset({"report"}),
+    PSCluster: frozenset(
+        {
+            "roster",
+            "here",
+            "away",
+            "learned",
+            "buried",
+            "answered",
+            "link_lost",
+            "failed",
+            "worker_here",
+            "worker_away",
+            "worker_ended",
+            "confirmed",
+            "rehome",
+            "hold",
+            "release",
+            "saved",
+            "tick",
+            "resume",
+        },
+    ),
     Evaluations: frozenset({"begin", "tick", "taken", "evaluated", "training_ended", "no_final", "exported"}),
 }
 """The methods that change a state. A call that raises has changed nothing, and is not written."""

@@ -41,6 +41,9 @@ class NodeManager(Protocol):
     def expects(self, name: str) -> bool:
         """Whether a node of this name may attend."""
 
+    def is_server(self, name: NodeName) -> bool:
+        """Whether this node is a parameter server."""
+
     def is_evaluator(self, name: NodeName) -> bool:
         """Whether this node evaluates, and does not train."""
 

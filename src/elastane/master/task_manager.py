@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from elastane.core.lockstep import Position, StepLedger
 from elastane.core.rate import RateWindow
@@ -17,6 +17,7 @@ from elastane.model.ids import DatasetName, NodeName, TaskId
 
 MOST_DATASETS = 10_000
 _JOURNALLED = "data/"
+_RESTORED = "restored"
 
 
 class Grant(NamedTuple):
@@ -56,8 +57,11 @@ class TaskManager:
         self._journal = journal
         self._clock = journal.clock
         self._waiting: dict[DatasetName, dict[NodeName, _Waiting]] = {}
+        self._restored: dict[str, dict[str, Any]] = {}
         for name in [name for name in journal.names if name.startswith(_JOURNALLED)]:
-            self._watch(DatasetSpec.from_plain(journal.description_of(name)))
+            description = dict(journal.description_of(name))
+            restored = description.pop(_RESTORED, None)
+            self._watch(DatasetSpec.from_plain(description), restored)
 
     @property
     def remaining_samples(self) -> int:
@@ -76,7 +80,10 @@ class TaskManager:
         if ledger is None:
             if len(self.all_ledgers) >= MOST_DATASETS:
                 raise RequestRefused(f"a job has at most {MOST_DATASETS} data sets")
-            self._watch(spec)
+            restored = self._restored.pop(spec.name, None)
+            if restored is not None and DatasetSpec.from_plain(restored["spec"]) != spec:
+                raise DatasetMismatch(f'data set "{spec.name}" is not the one that the checkpoint goes on with')
+            self._watch(spec, restored)
             self._events.emit(
                 "dataset_defined",
                 dataset=spec.name,
@@ -87,10 +94,23 @@ class TaskManager:
                 seed=spec.seed,
                 node=worker,
             )
+            if restored is not None:
+                done = self.ledgers[spec.name].committed_samples
+                self._events.emit("position_restored", dataset=spec.name, done=0, now=done, step=self.steps)
             if not spec.lockstep:
                 self._check_finished(spec.name)
         elif ledger.spec != spec:
             raise DatasetMismatch(f'data set "{spec.name}": {_difference(ledger.spec, spec)}')
+
+    def position(self) -> dict[str, Any]:
+        """Where every data set that is leased for training stands, as plain JSON values."""
+        return {
+            name: ledger.snapshot() for name, ledger in self.ledgers.items() if ledger.spec.type is TaskType.TRAINING
+        }
+
+    def restore(self, position: dict[str, Any]) -> None:
+        """Go on from such a position: each data set does so when it is described."""
+        self._restored = dict(position)
 
     def open(self, spec: DatasetSpec) -> None:
         """Have tasks of the master's own, of another type than training; `close` ends them, finished or not."""
@@ -223,12 +243,17 @@ class TaskManager:
         expiries = [expiry for ledger in self.ledgers.values() if (expiry := ledger.next_expiry()) is not None]
         return min(expiries, default=None)
 
-    def _watch(self, spec: DatasetSpec) -> None:
+    def _watch(self, spec: DatasetSpec, restored: dict[str, Any] | None = None) -> None:
         key, description = f"{_JOURNALLED}{spec.name}", asdict(spec)
         if spec.lockstep:
             self.step_ledgers[spec.name] = self._journal.watch(key, StepLedger(spec), description)
         else:
             ledger = ShardLedger(spec, max_task_retries=self._max_task_retries, min_timeout_s=self._task_timeout_s)
+            if restored is not None:
+                ledger.load(restored, self._clock())
+                for worker in ledger.holders:
+                    ledger.worker_lost(worker, None)  # Those were workers of the job that saved.
+                description[_RESTORED] = restored
             self.ledgers[spec.name] = self._journal.watch(key, ledger, description)
 
     def _ledger(self, name: DatasetName) -> ShardLedger:

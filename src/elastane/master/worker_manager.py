@@ -1,11 +1,11 @@
-"""WorkerManager: turns what is wanted of the workers, and what became of them, into scale plans. And the evaluators."""
+"""WorkerManager: turns what is wanted of the workers, and what became of them, into scale plans. And other groups."""
 
 from __future__ import annotations
 
 from elastane.core.nodes import GroupLimits, NodeGroup
 from elastane.master.journal import Journal
 from elastane.model.ids import JobName
-from elastane.model.job_spec import Critical, EvaluatorSpec, RoleSpec
+from elastane.model.job_spec import Critical, EvaluatorSpec, RoleSpec, ServerSpec
 from elastane.model.node import NodeType
 from elastane.model.plan import ResourcePlan, ScalePlan
 
@@ -41,3 +41,10 @@ def evaluator_group(job: JobName, role: EvaluatorSpec | None, journal: Journal) 
     role = role or EvaluatorSpec()
     limits = GroupLimits(min_count=0, restart_count=role.restart_count)
     return journal.watch("evaluators", NodeGroup(job, NodeType.EVALUATOR, role.resource.node_resource(), limits))
+
+
+def server_group(job: JobName, role: ServerSpec | None, journal: Journal) -> NodeGroup:
+    """The job's parameter servers, of which there may be none. PSManager says who comes and goes."""
+    role = role or ServerSpec.model_validate({})
+    limits = GroupLimits(min_count=role.min_replicas, max_count=role.max_replicas, restart_count=role.restart_count)
+    return journal.watch("ps", NodeGroup(job, NodeType.PS, role.resource.node_resource(), limits))

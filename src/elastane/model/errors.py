@@ -79,5 +79,21 @@ class DatasetMismatch(ElastaneError):
     """Two workers described one data set differently."""
 
 
+class TableMismatch(ElastaneError):
+    """A table of that name is there, and it is another one."""
+
+
+class ServersUnreachable(ElastaneError):
+    """Parameter servers did not answer for longer than the caller would wait; nothing is known to be lost."""
+
+
+class TableUnknown(ElastaneError):
+    """A request speaks of a table that was not defined here."""
+
+
+class ServerFull(ElastaneError):
+    """A parameter server would need more memory than it may have; nothing was changed."""
+
+
 class PlatformError(ElastaneError):
     """The platform that hosts the nodes failed or went away."""

@@ -137,12 +137,7 @@ class RoleSpec(_Document):
 
     @model_validator(mode="after")
     def _sizes_in_order(self) -> RoleSpec:
-        if self.min_replicas > self.max_replicas:
-            raise _field_error("minReplicas", f"{self.min_replicas} is above maxReplicas {self.max_replicas}")
-        if self.replicas < self.min_replicas:
-            raise _field_error("replicas", f"{self.replicas} is below minReplicas {self.min_replicas}")
-        if self.replicas > self.max_replicas:
-            raise _field_error("replicas", f"{self.replicas} is above maxReplicas {self.max_replicas}")
+        _check_sizes(self.min_replicas, self.replicas, self.max_replicas)
         return self
 
     @property
@@ -167,9 +162,45 @@ class EvaluatorSpec(_Document):
     resource: ResourceSpec = ResourceSpec()
 
 
+class SavesSpec(_Document):
+    """Checkpoints of the parameter servers. A job that starts goes on from the newest whole one in the folder."""
+
+    folder: Annotated[str, Field(min_length=1)]
+    every_seconds: Seconds | None = 600.0
+    every_steps: Annotated[int, Field(strict=True, ge=1)] | None = None
+    keep: Annotated[int, Field(strict=True, ge=1, le=10_000)] = 3
+
+
+class ServerSpec(_Document):
+    """The parameter servers: how many, what each may use, and what holds for all of them."""
+
+    min_replicas: Annotated[int, Field(strict=True, ge=1, le=1000)] = 1
+    max_replicas: Annotated[int, Field(strict=True, ge=1, le=1000)] = 1000
+    replicas: Annotated[
+        int, Field(strict=True, ge=1, le=1000, default_factory=lambda known: known.get("min_replicas", 1))
+    ]
+    """How many to start with; `minReplicas` unless given."""
+    restart_count: Annotated[int, Field(strict=True, ge=0, le=10_000)] = 3
+    resource: ResourceSpec = ResourceSpec()
+    backups: Annotated[bool, Field(strict=True)] = False
+    """Whether every bucket has a second copy on another server, which has an update before it is acknowledged."""
+    buckets: Annotated[int, Field(strict=True, ge=1, le=65_536)] = 1024
+    """The unit that a server owns and moves. It stays the same for the job, and for its checkpoints."""
+    staleness: Annotated[int, Field(strict=True, ge=0, le=10**6)] | None = None
+    """How many steps a worker may be ahead of the slowest; 0 is synchronous. Unless it is said, nobody waits."""
+    checkpoint: SavesSpec | None = None
+
+    @model_validator(mode="after")
+    def _sizes_in_order(self) -> ServerSpec:
+        _check_sizes(self.min_replicas, self.replicas, self.max_replicas)
+        return self
+
+
 class ElasticJobSpec(_Document):
     distribution_strategy: DistributionStrategy = DistributionStrategy.RING_ALLREDUCE
     worker: RoleSpec
+    ps: ServerSpec | None = None
+    """The parameter servers of a job of that strategy."""
     heartbeat_timeout_seconds: Seconds = 10.0
     """A worker that says nothing for so long is lost."""
     task_timeout_seconds: Seconds = 600.0
@@ -218,6 +249,16 @@ class ElasticJobSpec(_Document):
             raise _field_error("worker", "without the pod manager nobody launches workers; say guests: true")
         return self
 
+    @model_validator(mode="after")
+    def _servers_fit_the_strategy(self) -> ElasticJobSpec:
+        by_servers = self.distribution_strategy is DistributionStrategy.PARAMETER_SERVER
+        if self.ps is not None and not by_servers:
+            strategy = self.distribution_strategy
+            raise _field_error("ps", f'parameter servers are not used with "{strategy}"; choose parameter_server')
+        if self.ps is not None and not self.launches_nodes:
+            raise _field_error("ps", "nobody launches parameter servers in a job whose workers are started by others")
+        return self
+
 
 class Metadata(_Document):
     name: Annotated[JobName, BeforeValidator(_name)]
@@ -247,6 +288,15 @@ def load_job(document: object) -> ElasticJob:
     except ValidationError as error:
         problems = [p for p in error.errors(include_url=False) if p["type"] != "default_factory_not_called"]
         raise InvalidJobSpec(tuple(_line(problem) for problem in problems)) from None
+
+
+def _check_sizes(low: int, wanted: int, high: int) -> None:
+    if low > high:
+        raise _field_error("minReplicas", f"{low} is above maxReplicas {high}")
+    if wanted < low:
+        raise _field_error("replicas", f"{wanted} is below minReplicas {low}")
+    if wanted > high:
+        raise _field_error("replicas", f"{wanted} is above maxReplicas {high}")
 
 
 def _field_error(field: str, text: str) -> PydanticCustomError:

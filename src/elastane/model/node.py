@@ -16,6 +16,11 @@ class NodeType(enum.StrEnum):
     WORKER = "worker"
     EVALUATOR = "evaluator"
 
+    @property
+    def plural(self) -> str:
+        """The word for several."""
+        return self.value if self is NodeType.PS else f"{self}s"
+
 
 class NodeStatus(enum.StrEnum):
     """Where a node is in its life. INITIAL: planned. PENDING: asked of the platform. The last three are final."""
@@ -89,8 +94,9 @@ class NodeGroupResource:
 class Node:
     """One node. `id` is never used twice in a job; a replacement takes over the `slot` of the node that it replaces.
 
-    The worker in slot 0 is the chief. `restarts` counts the slot's counted relaunches so far. A node that was told to
-    leave `is_released`, and is then no longer `relaunchable`. A node that others started has the name that it gave.
+    The worker in slot 0 is the chief. `restarts` counts the slot's counted relaunches so far. A node that is to leave
+    is no longer `relaunchable`; once it was told to, it `is_released`. A node that others started has the name that it
+    gave.
     """
 
     job: JobName
@@ -113,6 +119,11 @@ class Node:
     @property
     def short_name(self) -> str:
         return self.given_name or f"{self.type}-{self.id}"
+
+    @property
+    def is_retired(self) -> bool:
+        """Whether it is to leave, and works on until it can."""
+        return not self.relaunchable and not self.is_released and not self.status.final
 
     def moved_to(self, status: NodeStatus, exit: NodeExit | None = None) -> Node:
         """The same node in another status; raise IllegalTransition if `status` cannot follow the present one."""

@@ -15,6 +15,7 @@ from elastane.model.ids import DatasetName, NodeName, TaskId
 from elastane.model.world import Place
 from elastane.worker.alone_evaluation import AloneEvaluations
 from elastane.worker.link import EvaluationFollower, TaskSink, WorldFollower
+from elastane.worker.servers import Servers
 
 _MYSELF = NodeName("alone-worker-0")
 
@@ -27,6 +28,7 @@ class AloneLink:
         self._sinks: dict[DatasetName, TaskSink] = {}
         self._follower: WorldFollower | None = None
         self._evaluations: AloneEvaluations | None = None
+        self.servers = Servers(lambda _: None, "")
 
     @property
     def host(self) -> str:

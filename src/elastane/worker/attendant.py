@@ -34,6 +34,7 @@ from elastane.rpc.protos import node_pb2 as pb
 from elastane.worker.journal_copy import JournalCopy
 from elastane.worker.link import EvaluationFollower, TaskSink, WorldFollower
 from elastane.worker.said_before import SaidBefore
+from elastane.worker.servers import Servers
 
 LISTEN_EVERY_S = 0.02
 """How often the training thread's words are taken over. It does not wake this thread for each: that would make it wait
@@ -93,6 +94,7 @@ class Attendant:
         self._is_evaluator = self._has_evaluators = False
         self._said_before = SaidBefore()
         self._journal = JournalCopy()
+        self.servers = Servers(self._say_now, token)
         self._welcomed: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._farewell: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._thread = threading.Thread(target=self._run, name="elastane-attendant", daemon=True)
@@ -321,6 +323,7 @@ class Attendant:
         self._check_replicas = welcome.welcome.check_replicas
         self._is_evaluator = welcome.welcome.evaluator
         self._has_evaluators = welcome.welcome.has_evaluators
+        self.servers.welcomed(welcome.welcome)
         if welcome.welcome.resumed:
             self._resume()
         elif resumes:
@@ -368,6 +371,7 @@ class Attendant:
         if self._follower is not None:
             self._follower.rejoin()
             self._tell(self._join)
+        self.servers.rejoin()
         self._rejoin_evaluation()
         if self._goodbye is not None:
             self._outbox.put_nowait(self._goodbye)
@@ -406,7 +410,9 @@ class Attendant:
                 self._defined(DatasetName(message.dataset_defined.name), None)
             case "refused":
                 name = DatasetName(message.refused.dataset)
-                if message.refused.world and self._follower is not None:
+                if message.refused.servers:
+                    self.servers.failed(RequestRefused(message.refused.reason))
+                elif message.refused.world and self._follower is not None:
                     self._follower.failed(RequestRefused(message.refused.reason))
                 elif message.refused.evaluation and self._evaluation is not None:
                     self._evaluation[1].failed(RequestRefused(message.refused.reason))
@@ -418,6 +424,8 @@ class Attendant:
             case "take_version" | "run_task" | "stop_training" | "evaluation_over":
                 if self._evaluation is not None:
                     _pass_to_evaluation(self._evaluation[1], message)
+            case "server_map":
+                self.servers.take(message.server_map)
             case "store_value":
                 stored = message.store_value
                 if answer := self._wanted.pop((stored.version, stored.key), None):
@@ -451,6 +459,7 @@ class Attendant:
             self._follower.failed(error)
         if self._evaluation is not None:
             self._evaluation[1].failed(error)
+        self.servers.failed(error)
 
 
 def _pass_to_evaluation(follower: EvaluationFollower, message: pb.MasterMessage) -> None:

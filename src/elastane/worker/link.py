@@ -10,6 +10,7 @@ from elastane.model.dataset import DatasetSpec, Task
 from elastane.model.evaluation import EvaluationSpec, Work
 from elastane.model.ids import DatasetName, TaskId
 from elastane.model.world import Place
+from elastane.worker.servers import Servers
 
 
 class TaskSink(Protocol):
@@ -133,6 +134,10 @@ class EvaluationLink(Protocol):
 
 class Link(WorldLink, EvaluationLink, Protocol):
     """Leases tasks, and follows worlds. `define`, `store_get` and `close` wait; the rest is said soon, in order."""
+
+    @property
+    def servers(self) -> Servers:
+        """The job's parameter servers, if it has any."""
 
     def define(self, spec: DatasetSpec, sink: TaskSink) -> None:
         """Describe a data set and name the one who takes its tasks. Raises DatasetMismatch or RequestRefused."""

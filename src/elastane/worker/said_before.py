@@ -10,7 +10,16 @@ from collections.abc import Iterator
 
 from elastane.rpc.protos import node_pb2 as pb
 
-_LAST_WORDS = ("join_world", "leave_world", "world_moved", "world_ready", "world_broken", "goodbye")
+_LAST_WORDS = (
+    "join_world",
+    "leave_world",
+    "world_moved",
+    "world_ready",
+    "world_broken",
+    "join_servers",
+    "server_map_learned",
+    "goodbye",
+)
 """Messages of which the last one counts, in the order in which they make sense."""
 
 

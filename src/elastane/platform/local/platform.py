@@ -14,7 +14,7 @@ from elastane.model.environment import ENV_NODE
 from elastane.model.errors import PlatformError
 from elastane.model.event import NodeEvent
 from elastane.model.ids import NodeName
-from elastane.model.node import Node, NodeExit, NodeStatus
+from elastane.model.node import Node, NodeExit, NodeStatus, NodeType
 from elastane.model.plan import ScalePlan
 from elastane.platform.local.agent import MAX_COMMAND_BYTES
 
@@ -26,14 +26,14 @@ class LocalPlatform:
         self,
         agent: socket.socket,
         *,
-        command: tuple[str, ...],
+        commands: Mapping[NodeType, tuple[str, ...]],
         env: Mapping[str, str],
         logs: Path,
         grace_s: float,
     ) -> None:
         agent.setblocking(False)
         self._agent = agent
-        self._command = command
+        self._commands = commands
         self._env = env
         self._logs = logs
         self._grace_s = grace_s
@@ -67,7 +67,7 @@ class LocalPlatform:
         return {
             "do": "launch",
             "node": node.name,
-            "command": self._command,
+            "command": self._commands[node.type],
             "env": {"PYTHONUNBUFFERED": "1", **self._env, ENV_NODE: node.name},
             "log": str(self._logs / f"{node.short_name}.log"),
             "cpu": node.resource.cpu,

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!elastane/rpc/protos/control.proto\x12\x0b\x65lastane.v1\"\x12\n\x10GetStatusRequest\")\n\x0cWatchRequest\x12\x19\n\x11status_interval_s\x18\x01 \x01(\x01\"\x1f\n\x0cScaleRequest\x12\x0f\n\x07workers\x18\x01 \x01(\r\"\x1c\n\x0c\x44rainRequest\x12\x0c\n\x04node\x18\x01 \x01(\t\"\x1e\n\x0bStopRequest\x12\x0f\n\x07\x61t_once\x18\x01 \x01(\x08\"\x06\n\x04\x44one\"^\n\x0bWatchUpdate\x12&\n\x06status\x18\x01 \x01(\x0b\x32\x16.elastane.v1.JobStatus\x12\'\n\x05\x65vent\x18\x02 \x03(\x0b\x32\x18.elastane.v1.EventRecord\"\x1b\n\x0b\x45ventRecord\x12\x0c\n\x04json\x18\x01 \x01(\t\"\xc8\x02\n\tJobStatus\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x11\n\telapsed_s\x18\x04 \x01(\x01\x12\x16\n\x0eworkers_wanted\x18\x05 \x01(\r\x12#\n\x04node\x18\x06 \x03(\x0b\x32\x15.elastane.v1.NodeView\x12)\n\x07\x64\x61taset\x18\x07 \x03(\x0b\x32\x18.elastane.v1.DatasetView\x12\x15\n\rsamples_per_s\x18\x08 \x01(\x01\x12\x15\n\rworld_version\x18\t \x01(\x04\x12\x12\n\nworld_size\x18\n \x01(\r\x12\r\n\x05steps\x18\x0b \x01(\x04\x12\x34\n\nevaluation\x18\x0c \x01(\x0b\x32\x1b.elastane.v1.EvaluationViewH\x00\x88\x01\x01\x42\r\n\x0b_evaluation\"\xd1\x01\n\x0e\x45valuationView\x12\x14\n\x07running\x18\x01 \x01(\x04H\x00\x88\x01\x01\x12\x11\n\tcommitted\x18\x02 \x01(\x04\x12\x0c\n\x04size\x18\x03 \x01(\x04\x12-\n\x04last\x18\x04 \x01(\x0b\x32\x1a.elastane.v1.VersionResultH\x01\x88\x01\x01\x12-\n\x04\x62\x65st\x18\x05 \x01(\x0b\x32\x1a.elastane.v1.VersionResultH\x02\x88\x01\x01\x12\x0c\n\x04goal\x18\x06 \x01(\tB\n\n\x08_runningB\x07\n\x05_lastB\x07\n\x05_best\"\x87\x01\n\rVersionResult\x12\x0c\n\x04step\x18\x01 \x01(\x04\x12\x38\n\x07metrics\x18\x02 \x03(\x0b\x32\'.elastane.v1.VersionResult.MetricsEntry\x1a.\n\x0cMetricsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\xdf\x01\n\x08NodeView\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04type\x18\x02 \x01(\t\x12\n\n\x02id\x18\x03 \x01(\r\x12\x0c\n\x04slot\x18\x04 \x01(\r\x12\x0e\n\x06status\x18\x05 \x01(\t\x12\x0b\n\x03pid\x18\x06 \x01(\r\x12\x10\n\x08restarts\x18\x07 \x01(\r\x12\x11\n\tattending\x18\x08 \x01(\x08\x12\x0f\n\x07leaving\x18\t \x01(\x08\x12\x13\n\x0b\x65xit_reason\x18\n \x01(\t\x12\x19\n\x11\x63ommitted_samples\x18\x0b \x01(\x04\x12\x11\n\x04rank\x18\x0c \x01(\rH\x00\x88\x01\x01\x42\x07\n\x05_rank\"\xb4\x01\n\x0b\x44\x61tasetView\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x65ndless\x18\x02 \x01(\x08\x12\x12\n\nepoch_size\x18\x03 \x01(\x04\x12\x0e\n\x06\x65pochs\x18\x04 \x01(\r\x12\r\n\x05\x65poch\x18\x05 \x01(\r\x12\x17\n\x0f\x65poch_committed\x18\x06 \x01(\x04\x12\x11\n\tcommitted\x18\x07 \x01(\x04\x12\x15\n\rleased_shards\x18\x08 \x01(\r\x12\x10\n\x08\x66inished\x18\t \x01(\x08\x32\xb0\x02\n\x07\x43ontrol\x12\x42\n\tGetStatus\x12\x1d.elastane.v1.GetStatusRequest\x1a\x16.elastane.v1.JobStatus\x12>\n\x05Watch\x12\x19.elastane.v1.WatchRequest\x1a\x18.elastane.v1.WatchUpdate0\x01\x12\x35\n\x05Scale\x12\x19.elastane.v1.ScaleRequest\x1a\x11.elastane.v1.Done\x12\x35\n\x05\x44rain\x12\x19.elastane.v1.DrainRequest\x1a\x11.elastane.v1.Done\x12\x33\n\x04Stop\x12\x18.elastane.v1.StopRequest\x1a\x11.elastane.v1.Doneb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!elastane/rpc/protos/control.proto\x12\x0b\x65lastane.v1\"\x12\n\x10GetStatusRequest\")\n\x0cWatchRequest\x12\x19\n\x11status_interval_s\x18\x01 \x01(\x01\"R\n\x0cScaleRequest\x12\x14\n\x07workers\x18\x01 \x01(\rH\x00\x88\x01\x01\x12\x14\n\x07servers\x18\x02 \x01(\rH\x01\x88\x01\x01\x42\n\n\x08_workersB\n\n\x08_servers\"d\n\x0eMigrateRequest\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x19\n\x0cmemory_bytes\x18\x02 \x01(\x04H\x00\x88\x01\x01\x12\x10\n\x03\x63pu\x18\x03 \x01(\x01H\x01\x88\x01\x01\x42\x0f\n\r_memory_bytesB\x06\n\x04_cpu\"\r\n\x0bSaveRequest\"\x1c\n\x0c\x44rainRequest\x12\x0c\n\x04node\x18\x01 \x01(\t\"\x1e\n\x0bStopRequest\x12\x0f\n\x07\x61t_once\x18\x01 \x01(\x08\"\x06\n\x04\x44one\"^\n\x0bWatchUpdate\x12&\n\x06status\x18\x01 \x01(\x0b\x32\x16.elastane.v1.JobStatus\x12\'\n\x05\x65vent\x18\x02 \x03(\x0b\x32\x18.elastane.v1.EventRecord\"\x1b\n\x0b\x45ventRecord\x12\x0c\n\x04json\x18\x01 \x01(\t\"\x84\x03\n\tJobStatus\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x11\n\telapsed_s\x18\x04 \x01(\x01\x12\x16\n\x0eworkers_wanted\x18\x05 \x01(\r\x12#\n\x04node\x18\x06 \x03(\x0b\x32\x15.elastane.v1.NodeView\x12)\n\x07\x64\x61taset\x18\x07 \x03(\x0b\x32\x18.elastane.v1.DatasetView\x12\x15\n\rsamples_per_s\x18\x08 \x01(\x01\x12\x15\n\rworld_version\x18\t \x01(\x04\x12\x12\n\nworld_size\x18\n \x01(\r\x12\r\n\x05steps\x18\x0b \x01(\x04\x12\x34\n\nevaluation\x18\x0c \x01(\x0b\x32\x1b.elastane.v1.EvaluationViewH\x00\x88\x01\x01\x12.\n\x07servers\x18\r \x01(\x0b\x32\x18.elastane.v1.ServersViewH\x01\x88\x01\x01\x42\r\n\x0b_evaluationB\n\n\x08_servers\"\xc4\x01\n\x0bServersView\x12\x0e\n\x06wanted\x18\x01 \x01(\r\x12\x0f\n\x07version\x18\x02 \x01(\x04\x12\x0f\n\x07settled\x18\x03 \x01(\x08\x12\x0f\n\x07\x62uckets\x18\x04 \x01(\r\x12\x0e\n\x06moving\x18\x05 \x01(\r\x12\'\n\x06server\x18\x06 \x03(\x0b\x32\x17.elastane.v1.ServerView\x12%\n\x05table\x18\x07 \x03(\x0b\x32\x16.elastane.v1.TableView\x12\x12\n\ncheckpoint\x18\x08 \x01(\t\"w\n\nServerView\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x0f\n\x07\x62uckets\x18\x02 \x01(\r\x12\x0f\n\x07\x62\x61\x63kups\x18\x03 \x01(\r\x12\x14\n\x0cmemory_bytes\x18\x04 \x01(\x04\x12\x12\n\nrows_per_s\x18\x05 \x01(\x01\x12\x0f\n\x07leaving\x18\x06 \x01(\x08\"6\n\tTableView\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04rows\x18\x02 \x01(\x04\x12\r\n\x05\x62ytes\x18\x03 \x01(\x04\"\xd1\x01\n\x0e\x45valuationView\x12\x14\n\x07running\x18\x01 \x01(\x04H\x00\x88\x01\x01\x12\x11\n\tcommitted\x18\x02 \x01(\x04\x12\x0c\n\x04size\x18\x03 \x01(\x04\x12-\n\x04last\x18\x04 \x01(\x0b\x32\x1a.elastane.v1.VersionResultH\x01\x88\x01\x01\x12-\n\x04\x62\x65st\x18\x05 \x01(\x0b\x32\x1a.elastane.v1.VersionResultH\x02\x88\x01\x01\x12\x0c\n\x04goal\x18\x06 \x01(\tB\n\n\x08_runningB\x07\n\x05_lastB\x07\n\x05_best\"\x87\x01\n\rVersionResult\x12\x0c\n\x04step\x18\x01 \x01(\x04\x12\x38\n\x07metrics\x18\x02 \x03(\x0b\x32\'.elastane.v1.VersionResult.MetricsEntry\x1a.\n\x0cMetricsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\xdf\x01\n\x08NodeView\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04type\x18\x02 \x01(\t\x12\n\n\x02id\x18\x03 \x01(\r\x12\x0c\n\x04slot\x18\x04 \x01(\r\x12\x0e\n\x06status\x18\x05 \x01(\t\x12\x0b\n\x03pid\x18\x06 \x01(\r\x12\x10\n\x08restarts\x18\x07 \x01(\r\x12\x11\n\tattending\x18\x08 \x01(\x08\x12\x0f\n\x07leaving\x18\t \x01(\x08\x12\x13\n\x0b\x65xit_reason\x18\n \x01(\t\x12\x19\n\x11\x63ommitted_samples\x18\x0b \x01(\x04\x12\x11\n\x04rank\x18\x0c \x01(\rH\x00\x88\x01\x01\x42\x07\n\x05_rank\"\xb4\x01\n\x0b\x44\x61tasetView\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x65ndless\x18\x02 \x01(\x08\x12\x12\n\nepoch_size\x18\x03 \x01(\x04\x12\x0e\n\x06\x65pochs\x18\x04 \x01(\r\x12\r\n\x05\x65poch\x18\x05 \x01(\r\x12\x17\n\x0f\x65poch_committed\x18\x06 \x01(\x04\x12\x11\n\tcommitted\x18\x07 \x01(\x04\x12\x15\n\rleased_shards\x18\x08 \x01(\r\x12\x10\n\x08\x66inished\x18\t \x01(\x08\x32\xa0\x03\n\x07\x43ontrol\x12\x42\n\tGetStatus\x12\x1d.elastane.v1.GetStatusRequest\x1a\x16.elastane.v1.JobStatus\x12>\n\x05Watch\x12\x19.elastane.v1.WatchRequest\x1a\x18.elastane.v1.WatchUpdate0\x01\x12\x35\n\x05Scale\x12\x19.elastane.v1.ScaleRequest\x1a\x11.elastane.v1.Done\x12\x39\n\x07Migrate\x12\x1b.elastane.v1.MigrateRequest\x1a\x11.elastane.v1.Done\x12\x33\n\x04Save\x12\x18.elastane.v1.SaveRequest\x1a\x11.elastane.v1.Done\x12\x35\n\x05\x44rain\x12\x19.elastane.v1.DrainRequest\x1a\x11.elastane.v1.Done\x12\x33\n\x04Stop\x12\x18.elastane.v1.StopRequest\x1a\x11.elastane.v1.Doneb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,29 +38,39 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_WATCHREQUEST']._serialized_start=70
   _globals['_WATCHREQUEST']._serialized_end=111
   _globals['_SCALEREQUEST']._serialized_start=113
-  _globals['_SCALEREQUEST']._serialized_end=144
-  _globals['_DRAINREQUEST']._serialized_start=146
-  _globals['_DRAINREQUEST']._serialized_end=174
-  _globals['_STOPREQUEST']._serialized_start=176
-  _globals['_STOPREQUEST']._serialized_end=206
-  _globals['_DONE']._serialized_start=208
-  _globals['_DONE']._serialized_end=214
-  _globals['_WATCHUPDATE']._serialized_start=216
-  _globals['_WATCHUPDATE']._serialized_end=310
-  _globals['_EVENTRECORD']._serialized_start=312
-  _globals['_EVENTRECORD']._serialized_end=339
-  _globals['_JOBSTATUS']._serialized_start=342
-  _globals['_JOBSTATUS']._serialized_end=670
-  _globals['_EVALUATIONVIEW']._serialized_start=673
-  _globals['_EVALUATIONVIEW']._serialized_end=882
-  _globals['_VERSIONRESULT']._serialized_start=885
-  _globals['_VERSIONRESULT']._serialized_end=1020
-  _globals['_VERSIONRESULT_METRICSENTRY']._serialized_start=974
-  _globals['_VERSIONRESULT_METRICSENTRY']._serialized_end=1020
-  _globals['_NODEVIEW']._serialized_start=1023
-  _globals['_NODEVIEW']._serialized_end=1246
-  _globals['_DATASETVIEW']._serialized_start=1249
-  _globals['_DATASETVIEW']._serialized_end=1429
-  _globals['_CONTROL']._serialized_start=1432
-  _globals['_CONTROL']._serialized_end=1736
+  _globals['_SCALEREQUEST']._serialized_end=195
+  _globals['_MIGRATEREQUEST']._serialized_start=197
+  _globals['_MIGRATEREQUEST']._serialized_end=297
+  _globals['_SAVEREQUEST']._serialized_start=299
+  _globals['_SAVEREQUEST']._serialized_end=312
+  _globals['_DRAINREQUEST']._serialized_start=314
+  _globals['_DRAINREQUEST']._serialized_end=342
+  _globals['_STOPREQUEST']._serialized_start=344
+  _globals['_STOPREQUEST']._serialized_end=374
+  _globals['_DONE']._serialized_start=376
+  _globals['_DONE']._serialized_end=382
+  _globals['_WATCHUPDATE']._serialized_start=384
+  _globals['_WATCHUPDATE']._serialized_end=478
+  _globals['_EVENTRECORD']._serialized_start=480
+  _globals['_EVENTRECORD']._serialized_end=507
+  _globals['_JOBSTATUS']._serialized_start=510
+  _globals['_JOBSTATUS']._serialized_end=898
+  _globals['_SERVERSVIEW']._serialized_start=901
+  _globals['_SERVERSVIEW']._serialized_end=1097
+  _globals['_SERVERVIEW']._serialized_start=1099
+  _globals['_SERVERVIEW']._serialized_end=1218
+  _globals['_TABLEVIEW']._serialized_start=1220
+  _globals['_TABLEVIEW']._serialized_end=1274
+  _globals['_EVALUATIONVIEW']._serialized_start=1277
+  _globals['_EVALUATIONVIEW']._serialized_end=1486
+  _globals['_VERSIONRESULT']._serialized_start=1489
+  _globals['_VERSIONRESULT']._serialized_end=1624
+  _globals['_VERSIONRESULT_METRICSENTRY']._serialized_start=1578
+  _globals['_VERSIONRESULT_METRICSENTRY']._serialized_end=1624
+  _globals['_NODEVIEW']._serialized_start=1627
+  _globals['_NODEVIEW']._serialized_end=1850
+  _globals['_DATASETVIEW']._serialized_start=1853
+  _globals['_DATASETVIEW']._serialized_end=2033
+  _globals['_CONTROL']._serialized_start=2036
+  _globals['_CONTROL']._serialized_end=2452
 # @@protoc_insertion_point(module_scope)

@@ -17,10 +17,26 @@ class WatchRequest(_message.Message):
     def __init__(self, status_interval_s: _Optional[float] = ...) -> None: ...
 
 class ScaleRequest(_message.Message):
-    __slots__ = ("workers",)
+    __slots__ = ("workers", "servers")
     WORKERS_FIELD_NUMBER: _ClassVar[int]
+    SERVERS_FIELD_NUMBER: _ClassVar[int]
     workers: int
-    def __init__(self, workers: _Optional[int] = ...) -> None: ...
+    servers: int
+    def __init__(self, workers: _Optional[int] = ..., servers: _Optional[int] = ...) -> None: ...
+
+class MigrateRequest(_message.Message):
+    __slots__ = ("node", "memory_bytes", "cpu")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    CPU_FIELD_NUMBER: _ClassVar[int]
+    node: str
+    memory_bytes: int
+    cpu: float
+    def __init__(self, node: _Optional[str] = ..., memory_bytes: _Optional[int] = ..., cpu: _Optional[float] = ...) -> None: ...
+
+class SaveRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class DrainRequest(_message.Message):
     __slots__ = ("node",)
@@ -53,7 +69,7 @@ class EventRecord(_message.Message):
     def __init__(self, json: _Optional[str] = ...) -> None: ...
 
 class JobStatus(_message.Message):
-    __slots__ = ("job", "state", "reason", "elapsed_s", "workers_wanted", "node", "dataset", "samples_per_s", "world_version", "world_size", "steps", "evaluation")
+    __slots__ = ("job", "state", "reason", "elapsed_s", "workers_wanted", "node", "dataset", "samples_per_s", "world_version", "world_size", "steps", "evaluation", "servers")
     JOB_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
@@ -66,6 +82,7 @@ class JobStatus(_message.Message):
     WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
     STEPS_FIELD_NUMBER: _ClassVar[int]
     EVALUATION_FIELD_NUMBER: _ClassVar[int]
+    SERVERS_FIELD_NUMBER: _ClassVar[int]
     job: str
     state: str
     reason: str
@@ -78,7 +95,54 @@ class JobStatus(_message.Message):
     world_size: int
     steps: int
     evaluation: EvaluationView
-    def __init__(self, job: _Optional[str] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., elapsed_s: _Optional[float] = ..., workers_wanted: _Optional[int] = ..., node: _Optional[_Iterable[_Union[NodeView, _Mapping]]] = ..., dataset: _Optional[_Iterable[_Union[DatasetView, _Mapping]]] = ..., samples_per_s: _Optional[float] = ..., world_version: _Optional[int] = ..., world_size: _Optional[int] = ..., steps: _Optional[int] = ..., evaluation: _Optional[_Union[EvaluationView, _Mapping]] = ...) -> None: ...
+    servers: ServersView
+    def __init__(self, job: _Optional[str] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., elapsed_s: _Optional[float] = ..., workers_wanted: _Optional[int] = ..., node: _Optional[_Iterable[_Union[NodeView, _Mapping]]] = ..., dataset: _Optional[_Iterable[_Union[DatasetView, _Mapping]]] = ..., samples_per_s: _Optional[float] = ..., world_version: _Optional[int] = ..., world_size: _Optional[int] = ..., steps: _Optional[int] = ..., evaluation: _Optional[_Union[EvaluationView, _Mapping]] = ..., servers: _Optional[_Union[ServersView, _Mapping]] = ...) -> None: ...
+
+class ServersView(_message.Message):
+    __slots__ = ("wanted", "version", "settled", "buckets", "moving", "server", "table", "checkpoint")
+    WANTED_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    SETTLED_FIELD_NUMBER: _ClassVar[int]
+    BUCKETS_FIELD_NUMBER: _ClassVar[int]
+    MOVING_FIELD_NUMBER: _ClassVar[int]
+    SERVER_FIELD_NUMBER: _ClassVar[int]
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    wanted: int
+    version: int
+    settled: bool
+    buckets: int
+    moving: int
+    server: _containers.RepeatedCompositeFieldContainer[ServerView]
+    table: _containers.RepeatedCompositeFieldContainer[TableView]
+    checkpoint: str
+    def __init__(self, wanted: _Optional[int] = ..., version: _Optional[int] = ..., settled: _Optional[bool] = ..., buckets: _Optional[int] = ..., moving: _Optional[int] = ..., server: _Optional[_Iterable[_Union[ServerView, _Mapping]]] = ..., table: _Optional[_Iterable[_Union[TableView, _Mapping]]] = ..., checkpoint: _Optional[str] = ...) -> None: ...
+
+class ServerView(_message.Message):
+    __slots__ = ("node", "buckets", "backups", "memory_bytes", "rows_per_s", "leaving")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    BUCKETS_FIELD_NUMBER: _ClassVar[int]
+    BACKUPS_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    ROWS_PER_S_FIELD_NUMBER: _ClassVar[int]
+    LEAVING_FIELD_NUMBER: _ClassVar[int]
+    node: str
+    buckets: int
+    backups: int
+    memory_bytes: int
+    rows_per_s: float
+    leaving: bool
+    def __init__(self, node: _Optional[str] = ..., buckets: _Optional[int] = ..., backups: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., rows_per_s: _Optional[float] = ..., leaving: _Optional[bool] = ...) -> None: ...
+
+class TableView(_message.Message):
+    __slots__ = ("name", "rows", "bytes")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    rows: int
+    bytes: int
+    def __init__(self, name: _Optional[str] = ..., rows: _Optional[int] = ..., bytes: _Optional[int] = ...) -> None: ...
 
 class EvaluationView(_message.Message):
     __slots__ = ("running", "committed", "size", "last", "best", "goal")

@@ -8,7 +8,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class NodeMessage(_message.Message):
-    __slots__ = ("hello", "heartbeat", "define_dataset", "lease_request", "commit", "give_back", "goodbye", "join_world", "leave_world", "world_ready", "world_moved", "world_broken", "store_set", "store_get", "data_position", "resume_leases", "define_evaluation", "version_written", "task_done", "training_done", "journal_copy")
+    __slots__ = ("hello", "heartbeat", "define_dataset", "lease_request", "commit", "give_back", "goodbye", "join_world", "leave_world", "world_ready", "world_moved", "world_broken", "store_set", "store_get", "data_position", "resume_leases", "define_evaluation", "version_written", "task_done", "training_done", "journal_copy", "server_holds", "buckets_changed", "orders_failed", "link_lost", "server_load", "part_saved", "join_servers", "server_map_learned")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     DEFINE_DATASET_FIELD_NUMBER: _ClassVar[int]
@@ -30,6 +30,14 @@ class NodeMessage(_message.Message):
     TASK_DONE_FIELD_NUMBER: _ClassVar[int]
     TRAINING_DONE_FIELD_NUMBER: _ClassVar[int]
     JOURNAL_COPY_FIELD_NUMBER: _ClassVar[int]
+    SERVER_HOLDS_FIELD_NUMBER: _ClassVar[int]
+    BUCKETS_CHANGED_FIELD_NUMBER: _ClassVar[int]
+    ORDERS_FAILED_FIELD_NUMBER: _ClassVar[int]
+    LINK_LOST_FIELD_NUMBER: _ClassVar[int]
+    SERVER_LOAD_FIELD_NUMBER: _ClassVar[int]
+    PART_SAVED_FIELD_NUMBER: _ClassVar[int]
+    JOIN_SERVERS_FIELD_NUMBER: _ClassVar[int]
+    SERVER_MAP_LEARNED_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     heartbeat: Heartbeat
     define_dataset: DefineDataset
@@ -51,7 +59,15 @@ class NodeMessage(_message.Message):
     task_done: TaskDone
     training_done: TrainingDone
     journal_copy: JournalCopy
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., define_dataset: _Optional[_Union[DefineDataset, _Mapping]] = ..., lease_request: _Optional[_Union[LeaseRequest, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., give_back: _Optional[_Union[GiveBack, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., join_world: _Optional[_Union[JoinWorld, _Mapping]] = ..., leave_world: _Optional[_Union[LeaveWorld, _Mapping]] = ..., world_ready: _Optional[_Union[WorldReady, _Mapping]] = ..., world_moved: _Optional[_Union[WorldMoved, _Mapping]] = ..., world_broken: _Optional[_Union[WorldBroken, _Mapping]] = ..., store_set: _Optional[_Union[StoreSet, _Mapping]] = ..., store_get: _Optional[_Union[StoreGet, _Mapping]] = ..., data_position: _Optional[_Union[DataPosition, _Mapping]] = ..., resume_leases: _Optional[_Union[ResumeLeases, _Mapping]] = ..., define_evaluation: _Optional[_Union[DefineEvaluation, _Mapping]] = ..., version_written: _Optional[_Union[VersionWritten, _Mapping]] = ..., task_done: _Optional[_Union[TaskDone, _Mapping]] = ..., training_done: _Optional[_Union[TrainingDone, _Mapping]] = ..., journal_copy: _Optional[_Union[JournalCopy, _Mapping]] = ...) -> None: ...
+    server_holds: ServerHolds
+    buckets_changed: BucketsChanged
+    orders_failed: OrdersFailed
+    link_lost: LinkLost
+    server_load: ServerLoad
+    part_saved: PartSaved
+    join_servers: JoinServers
+    server_map_learned: ServerMapLearned
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., define_dataset: _Optional[_Union[DefineDataset, _Mapping]] = ..., lease_request: _Optional[_Union[LeaseRequest, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., give_back: _Optional[_Union[GiveBack, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., join_world: _Optional[_Union[JoinWorld, _Mapping]] = ..., leave_world: _Optional[_Union[LeaveWorld, _Mapping]] = ..., world_ready: _Optional[_Union[WorldReady, _Mapping]] = ..., world_moved: _Optional[_Union[WorldMoved, _Mapping]] = ..., world_broken: _Optional[_Union[WorldBroken, _Mapping]] = ..., store_set: _Optional[_Union[StoreSet, _Mapping]] = ..., store_get: _Optional[_Union[StoreGet, _Mapping]] = ..., data_position: _Optional[_Union[DataPosition, _Mapping]] = ..., resume_leases: _Optional[_Union[ResumeLeases, _Mapping]] = ..., define_evaluation: _Optional[_Union[DefineEvaluation, _Mapping]] = ..., version_written: _Optional[_Union[VersionWritten, _Mapping]] = ..., task_done: _Optional[_Union[TaskDone, _Mapping]] = ..., training_done: _Optional[_Union[TrainingDone, _Mapping]] = ..., journal_copy: _Optional[_Union[JournalCopy, _Mapping]] = ..., server_holds: _Optional[_Union[ServerHolds, _Mapping]] = ..., buckets_changed: _Optional[_Union[BucketsChanged, _Mapping]] = ..., orders_failed: _Optional[_Union[OrdersFailed, _Mapping]] = ..., link_lost: _Optional[_Union[LinkLost, _Mapping]] = ..., server_load: _Optional[_Union[ServerLoad, _Mapping]] = ..., part_saved: _Optional[_Union[PartSaved, _Mapping]] = ..., join_servers: _Optional[_Union[JoinServers, _Mapping]] = ..., server_map_learned: _Optional[_Union[ServerMapLearned, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("protocol", "node", "resumes")
@@ -288,8 +304,96 @@ class JournalCopy(_message.Message):
     last: bool
     def __init__(self, lines: _Optional[bytes] = ..., last: _Optional[bool] = ...) -> None: ...
 
+class ServerHolds(_message.Message):
+    __slots__ = ("owner_map", "buried")
+    OWNER_MAP_FIELD_NUMBER: _ClassVar[int]
+    BURIED_FIELD_NUMBER: _ClassVar[int]
+    owner_map: bytes
+    buried: int
+    def __init__(self, owner_map: _Optional[bytes] = ..., buried: _Optional[int] = ...) -> None: ...
+
+class BucketsChanged(_message.Message):
+    __slots__ = ("entry",)
+    ENTRY_FIELD_NUMBER: _ClassVar[int]
+    entry: _containers.RepeatedCompositeFieldContainer[BucketEntry]
+    def __init__(self, entry: _Optional[_Iterable[_Union[BucketEntry, _Mapping]]] = ...) -> None: ...
+
+class BucketEntry(_message.Message):
+    __slots__ = ("bucket", "epoch", "owner", "backup")
+    BUCKET_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    BACKUP_FIELD_NUMBER: _ClassVar[int]
+    bucket: int
+    epoch: int
+    owner: int
+    backup: int
+    def __init__(self, bucket: _Optional[int] = ..., epoch: _Optional[int] = ..., owner: _Optional[int] = ..., backup: _Optional[int] = ...) -> None: ...
+
+class OrdersFailed(_message.Message):
+    __slots__ = ("bucket", "reason", "fatal")
+    BUCKET_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    FATAL_FIELD_NUMBER: _ClassVar[int]
+    bucket: _containers.RepeatedScalarFieldContainer[int]
+    reason: str
+    fatal: bool
+    def __init__(self, bucket: _Optional[_Iterable[int]] = ..., reason: _Optional[str] = ..., fatal: _Optional[bool] = ...) -> None: ...
+
+class LinkLost(_message.Message):
+    __slots__ = ("peer", "reason")
+    PEER_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    peer: int
+    reason: str
+    def __init__(self, peer: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class ServerLoad(_message.Message):
+    __slots__ = ("bucket", "table", "memory_bytes", "step")
+    BUCKET_FIELD_NUMBER: _ClassVar[int]
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    bucket: _containers.RepeatedScalarFieldContainer[float]
+    table: _containers.RepeatedCompositeFieldContainer[TableLoad]
+    memory_bytes: int
+    step: int
+    def __init__(self, bucket: _Optional[_Iterable[float]] = ..., table: _Optional[_Iterable[_Union[TableLoad, _Mapping]]] = ..., memory_bytes: _Optional[int] = ..., step: _Optional[int] = ...) -> None: ...
+
+class TableLoad(_message.Message):
+    __slots__ = ("name", "rows", "bytes")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    rows: int
+    bytes: int
+    def __init__(self, name: _Optional[str] = ..., rows: _Optional[int] = ..., bytes: _Optional[int] = ...) -> None: ...
+
+class PartSaved(_message.Message):
+    __slots__ = ("folder", "committed", "error")
+    FOLDER_FIELD_NUMBER: _ClassVar[int]
+    COMMITTED_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    folder: str
+    committed: bool
+    error: str
+    def __init__(self, folder: _Optional[str] = ..., committed: _Optional[bool] = ..., error: _Optional[str] = ...) -> None: ...
+
+class JoinServers(_message.Message):
+    __slots__ = ("client",)
+    CLIENT_FIELD_NUMBER: _ClassVar[int]
+    client: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, client: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class ServerMapLearned(_message.Message):
+    __slots__ = ("version",)
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    def __init__(self, version: _Optional[int] = ...) -> None: ...
+
 class MasterMessage(_message.Message):
-    __slots__ = ("welcome", "dataset_defined", "leases", "refused", "farewell", "next_world", "go_to_world", "world_settled", "store_value", "take_version", "run_task", "stop_training", "evaluation_over", "keep_journal", "give_journal")
+    __slots__ = ("welcome", "dataset_defined", "leases", "refused", "farewell", "next_world", "go_to_world", "world_settled", "store_value", "take_version", "run_task", "stop_training", "evaluation_over", "keep_journal", "give_journal", "server_orders", "bury_server", "ask_server", "server_map", "forget_clients", "save_part", "commit_checkpoint")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     DATASET_DEFINED_FIELD_NUMBER: _ClassVar[int]
     LEASES_FIELD_NUMBER: _ClassVar[int]
@@ -305,6 +409,13 @@ class MasterMessage(_message.Message):
     EVALUATION_OVER_FIELD_NUMBER: _ClassVar[int]
     KEEP_JOURNAL_FIELD_NUMBER: _ClassVar[int]
     GIVE_JOURNAL_FIELD_NUMBER: _ClassVar[int]
+    SERVER_ORDERS_FIELD_NUMBER: _ClassVar[int]
+    BURY_SERVER_FIELD_NUMBER: _ClassVar[int]
+    ASK_SERVER_FIELD_NUMBER: _ClassVar[int]
+    SERVER_MAP_FIELD_NUMBER: _ClassVar[int]
+    FORGET_CLIENTS_FIELD_NUMBER: _ClassVar[int]
+    SAVE_PART_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
     welcome: Welcome
     dataset_defined: DatasetDefined
     leases: Leases
@@ -320,7 +431,14 @@ class MasterMessage(_message.Message):
     evaluation_over: EvaluationOver
     keep_journal: KeepJournal
     give_journal: GiveJournal
-    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., dataset_defined: _Optional[_Union[DatasetDefined, _Mapping]] = ..., leases: _Optional[_Union[Leases, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., farewell: _Optional[_Union[Farewell, _Mapping]] = ..., next_world: _Optional[_Union[NextWorld, _Mapping]] = ..., go_to_world: _Optional[_Union[GoToWorld, _Mapping]] = ..., world_settled: _Optional[_Union[WorldSettled, _Mapping]] = ..., store_value: _Optional[_Union[StoreValue, _Mapping]] = ..., take_version: _Optional[_Union[TakeVersion, _Mapping]] = ..., run_task: _Optional[_Union[RunTask, _Mapping]] = ..., stop_training: _Optional[_Union[StopTraining, _Mapping]] = ..., evaluation_over: _Optional[_Union[EvaluationOver, _Mapping]] = ..., keep_journal: _Optional[_Union[KeepJournal, _Mapping]] = ..., give_journal: _Optional[_Union[GiveJournal, _Mapping]] = ...) -> None: ...
+    server_orders: ServerOrders
+    bury_server: BuryServer
+    ask_server: AskServer
+    server_map: ServerMap
+    forget_clients: ForgetClients
+    save_part: SavePart
+    commit_checkpoint: CommitCheckpoint
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., dataset_defined: _Optional[_Union[DatasetDefined, _Mapping]] = ..., leases: _Optional[_Union[Leases, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., farewell: _Optional[_Union[Farewell, _Mapping]] = ..., next_world: _Optional[_Union[NextWorld, _Mapping]] = ..., go_to_world: _Optional[_Union[GoToWorld, _Mapping]] = ..., world_settled: _Optional[_Union[WorldSettled, _Mapping]] = ..., store_value: _Optional[_Union[StoreValue, _Mapping]] = ..., take_version: _Optional[_Union[TakeVersion, _Mapping]] = ..., run_task: _Optional[_Union[RunTask, _Mapping]] = ..., stop_training: _Optional[_Union[StopTraining, _Mapping]] = ..., evaluation_over: _Optional[_Union[EvaluationOver, _Mapping]] = ..., keep_journal: _Optional[_Union[KeepJournal, _Mapping]] = ..., give_journal: _Optional[_Union[GiveJournal, _Mapping]] = ..., server_orders: _Optional[_Union[ServerOrders, _Mapping]] = ..., bury_server: _Optional[_Union[BuryServer, _Mapping]] = ..., ask_server: _Optional[_Union[AskServer, _Mapping]] = ..., server_map: _Optional[_Union[ServerMap, _Mapping]] = ..., forget_clients: _Optional[_Union[ForgetClients, _Mapping]] = ..., save_part: _Optional[_Union[SavePart, _Mapping]] = ..., commit_checkpoint: _Optional[_Union[CommitCheckpoint, _Mapping]] = ...) -> None: ...
 
 class NextWorld(_message.Message):
     __slots__ = ("version", "size", "rank", "recover", "over")
@@ -359,18 +477,106 @@ class StoreValue(_message.Message):
     def __init__(self, version: _Optional[int] = ..., key: _Optional[str] = ..., value: _Optional[bytes] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("heartbeat_interval_s", "check_replicas", "resumed", "evaluator", "has_evaluators")
+    __slots__ = ("heartbeat_interval_s", "check_replicas", "resumed", "evaluator", "has_evaluators", "servers")
     HEARTBEAT_INTERVAL_S_FIELD_NUMBER: _ClassVar[int]
     CHECK_REPLICAS_FIELD_NUMBER: _ClassVar[int]
     RESUMED_FIELD_NUMBER: _ClassVar[int]
     EVALUATOR_FIELD_NUMBER: _ClassVar[int]
     HAS_EVALUATORS_FIELD_NUMBER: _ClassVar[int]
+    SERVERS_FIELD_NUMBER: _ClassVar[int]
     heartbeat_interval_s: float
     check_replicas: bool
     resumed: bool
     evaluator: bool
     has_evaluators: bool
-    def __init__(self, heartbeat_interval_s: _Optional[float] = ..., check_replicas: _Optional[bool] = ..., resumed: _Optional[bool] = ..., evaluator: _Optional[bool] = ..., has_evaluators: _Optional[bool] = ...) -> None: ...
+    servers: ServerSettings
+    def __init__(self, heartbeat_interval_s: _Optional[float] = ..., check_replicas: _Optional[bool] = ..., resumed: _Optional[bool] = ..., evaluator: _Optional[bool] = ..., has_evaluators: _Optional[bool] = ..., servers: _Optional[_Union[ServerSettings, _Mapping]] = ...) -> None: ...
+
+class ServerSettings(_message.Message):
+    __slots__ = ("buckets", "staleness", "backups", "server")
+    BUCKETS_FIELD_NUMBER: _ClassVar[int]
+    STALENESS_FIELD_NUMBER: _ClassVar[int]
+    BACKUPS_FIELD_NUMBER: _ClassVar[int]
+    SERVER_FIELD_NUMBER: _ClassVar[int]
+    buckets: int
+    staleness: int
+    backups: bool
+    server: int
+    def __init__(self, buckets: _Optional[int] = ..., staleness: _Optional[int] = ..., backups: _Optional[bool] = ..., server: _Optional[int] = ...) -> None: ...
+
+class ServerOrders(_message.Message):
+    __slots__ = ("order", "checkpoint")
+    ORDER_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    order: _containers.RepeatedCompositeFieldContainer[BucketOrder]
+    checkpoint: str
+    def __init__(self, order: _Optional[_Iterable[_Union[BucketOrder, _Mapping]]] = ..., checkpoint: _Optional[str] = ...) -> None: ...
+
+class BucketOrder(_message.Message):
+    __slots__ = ("kind", "bucket", "value")
+    class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        KIND_UNSPECIFIED: _ClassVar[BucketOrder.Kind]
+        OWN: _ClassVar[BucketOrder.Kind]
+        RESTORE: _ClassVar[BucketOrder.Kind]
+        PROMOTE: _ClassVar[BucketOrder.Kind]
+        HAND_OVER: _ClassVar[BucketOrder.Kind]
+        REPLICATE: _ClassVar[BucketOrder.Kind]
+    KIND_UNSPECIFIED: BucketOrder.Kind
+    OWN: BucketOrder.Kind
+    RESTORE: BucketOrder.Kind
+    PROMOTE: BucketOrder.Kind
+    HAND_OVER: BucketOrder.Kind
+    REPLICATE: BucketOrder.Kind
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    BUCKET_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    kind: BucketOrder.Kind
+    bucket: int
+    value: int
+    def __init__(self, kind: _Optional[_Union[BucketOrder.Kind, str]] = ..., bucket: _Optional[int] = ..., value: _Optional[int] = ...) -> None: ...
+
+class BuryServer(_message.Message):
+    __slots__ = ("server",)
+    SERVER_FIELD_NUMBER: _ClassVar[int]
+    server: int
+    def __init__(self, server: _Optional[int] = ...) -> None: ...
+
+class AskServer(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ServerMap(_message.Message):
+    __slots__ = ("version", "owner_map")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    OWNER_MAP_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    owner_map: bytes
+    def __init__(self, version: _Optional[int] = ..., owner_map: _Optional[bytes] = ...) -> None: ...
+
+class ForgetClients(_message.Message):
+    __slots__ = ("client",)
+    CLIENT_FIELD_NUMBER: _ClassVar[int]
+    client: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, client: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class SavePart(_message.Message):
+    __slots__ = ("folder",)
+    FOLDER_FIELD_NUMBER: _ClassVar[int]
+    folder: str
+    def __init__(self, folder: _Optional[str] = ...) -> None: ...
+
+class CommitCheckpoint(_message.Message):
+    __slots__ = ("folder", "steps", "position", "keep")
+    FOLDER_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    KEEP_FIELD_NUMBER: _ClassVar[int]
+    folder: str
+    steps: int
+    position: str
+    keep: int
+    def __init__(self, folder: _Optional[str] = ..., steps: _Optional[int] = ..., position: _Optional[str] = ..., keep: _Optional[int] = ...) -> None: ...
 
 class DatasetDefined(_message.Message):
     __slots__ = ("name",)
@@ -411,16 +617,18 @@ class Lease(_message.Message):
     def __init__(self, task: _Optional[int] = ..., epoch: _Optional[int] = ..., start: _Optional[int] = ..., end: _Optional[int] = ...) -> None: ...
 
 class Refused(_message.Message):
-    __slots__ = ("reason", "dataset", "evaluation", "world")
+    __slots__ = ("reason", "dataset", "evaluation", "world", "servers")
     REASON_FIELD_NUMBER: _ClassVar[int]
     DATASET_FIELD_NUMBER: _ClassVar[int]
     EVALUATION_FIELD_NUMBER: _ClassVar[int]
     WORLD_FIELD_NUMBER: _ClassVar[int]
+    SERVERS_FIELD_NUMBER: _ClassVar[int]
     reason: str
     dataset: str
     evaluation: bool
     world: bool
-    def __init__(self, reason: _Optional[str] = ..., dataset: _Optional[str] = ..., evaluation: _Optional[bool] = ..., world: _Optional[bool] = ...) -> None: ...
+    servers: bool
+    def __init__(self, reason: _Optional[str] = ..., dataset: _Optional[str] = ..., evaluation: _Optional[bool] = ..., world: _Optional[bool] = ..., servers: _Optional[bool] = ...) -> None: ...
 
 class Farewell(_message.Message):
     __slots__ = ()
