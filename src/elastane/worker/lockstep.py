@@ -15,7 +15,7 @@ from elastane.core.order import sample_indices
 from elastane.model.dataset import DatasetSpec, Task
 from elastane.model.ids import DatasetName
 from elastane.model.world import Place
-from elastane.worker.batches import Collate, Ending
+from elastane.worker.batches import Collate, Ending, collated
 
 
 class Pace(Protocol):
@@ -96,7 +96,7 @@ class LockstepStream:
             if not self._pace.enter(self._feed):
                 return
             while (spans := self._pace.next_batch(self._feed)) is not None:
-                yield self._collate([self._dataset[index] for index in self._feed.samples(spans)])
+                yield collated(self._dataset, self._feed.samples(spans), self._collate)
         finally:
             self.left = True
 
