@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from elastane.model.errors import InvalidInput, RequestRefused, UnsupportedVersion, WorkerUnreachable
-from tests.integration.tensorflow_servers import QUIET, TensorFlowServer, TensorFlowServers, free_address
+from tests.integration.server_nursery import ForkedServer, free_address
+from tests.integration.tensorflow_servers import QUIET, TensorFlowServers
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
@@ -21,17 +22,17 @@ class Training:
     """A cluster, its coordinator, and a step that counts itself on a parameter server."""
 
     servers: TensorFlowServers
-    parameter_servers: list[TensorFlowServer]
+    parameter_servers: list[ForkedServer]
     strategy: Any
     coordinator: Any
     counter: Any
     total: Any
     step: Any
     iterators: Any
-    workers: dict[str, TensorFlowServer] = field(default_factory=dict)
+    workers: dict[str, ForkedServer] = field(default_factory=dict)
     scheduled: int = 0
 
-    def new_worker(self, address: str = "") -> TensorFlowServer:
+    def new_worker(self, address: str = "") -> ForkedServer:
         worker = self.servers.worker(address)
         self.workers[worker.address] = worker
         return worker

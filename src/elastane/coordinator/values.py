@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
@@ -9,6 +10,7 @@ from typing import Any, Generic, TypeVar
 from elastane.model.errors import ClosureCancelled
 
 V = TypeVar("V")
+_numbers = itertools.count(1)
 
 
 class RemoteValue:
@@ -70,6 +72,40 @@ class PerWorkerValues(Mapping[int, V], Generic[V]):
 
     def __len__(self) -> int:
         return len(self._made)
+
+
+class PerWorkerReference(Mapping[int, object]):
+    """A value of which each worker server has its own, made there on first use: also on one that is added later.
+
+    In the arguments of a closure it stands for the worker's own. Iterating shows the workers that were told to make it.
+    """
+
+    def __init__(self, pickled: bytes) -> None:
+        self.pickled = pickled
+        """How it is made: the bytes of a function."""
+        self.number = next(_numbers)
+        self._told: dict[int, object] = {}
+
+    def told(self, index: int, life: object) -> bool:
+        """Note that a worker knows it; whether it did before. Called by the worker's own thread only."""
+        known = self._told.get(index) is life
+        self._told[index] = life
+        return known
+
+    def __getitem__(self, index: int) -> object:
+        return self._told[index]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(sorted(self._told))
+
+    def __len__(self) -> int:
+        return len(self._told)
+
+    def __hash__(self) -> int:
+        return self.number
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
 
 
 def map_structure(function: Callable[[Any], Any], structure: Any) -> Any:

@@ -79,6 +79,10 @@ class ClosureCancelled(ElastaneError):
     """A closure was not run to its end, because another one failed before it or the coordinator was closed."""
 
 
+class ClosureFailed(ElastaneError):
+    """A closure raised an error on its worker that cannot travel, or that is told as text here."""
+
+
 class ClosureFailedWorkers(ElastaneError):
     """Every worker that ran one closure was lost with it; running it again would only cost another."""
 
