@@ -14,7 +14,7 @@ from elastane.model.ps import MAX_BUCKETS, MAX_STEP, OptimizerKind, OptimizerSpe
 from elastane.ps import bucket_kernels, initial, kernels, optimizers
 from elastane.ps.addresses import WORD, address_of
 from elastane.ps.hashing import fill_buckets
-from elastane.ps.pages import TablesPage, pack_rows, pack_tables, unpack
+from elastane.ps.pages import TablesPage, pack_rows, pack_tables, rows_head, unpack
 from elastane.ps.slab import BUCKET_LOAD, HEAD_WORDS, SLAB_FIELDS, Slab
 
 Ids = npt.NDArray[np.int64]
@@ -324,15 +324,15 @@ class Store:
                 if page is not None:
                     yield page
 
-    def snapshot_locked(self, bucket: int) -> Iterator[bytes | bytearray]:
-        """The pages of a bucket as they are at one moment, without its tables, for who holds the lock."""
+    def snapshot_locked(self, bucket: int) -> Iterator[tuple[bytes | bytearray | memoryview, ...]]:
+        """The pages of a bucket, without its tables, each in parts, for who holds the lock and copies them."""
         self._check_bucket(bucket)
-        yield from self._counters_locked(bucket)
+        for page in self._counters_locked(bucket):
+            yield (page,)
         for slab in self._slabs[1:]:
             for number in range(slab.page_count(bucket)):
-                page = self._page_locked(slab, bucket, number)
-                if page is not None:
-                    yield page
+                rows = slab.page(bucket, number)
+                yield rows_head(bucket, self.n_buckets, slab.dim, slab.slot_floats, len(rows)), rows.reshape(-1).data
 
     def _page_locked(self, slab: Slab, bucket: int, number: int) -> bytearray | None:
         rows = slab.page(bucket, number)
