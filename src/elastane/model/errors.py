@@ -79,6 +79,10 @@ class TableMismatch(ElastaneError):
     """A table of that name is there, and it is another one."""
 
 
+class ServersUnreachable(ElastaneError):
+    """Parameter servers did not answer for longer than the caller would wait; nothing is known to be lost."""
+
+
 class TableUnknown(ElastaneError):
     """A request speaks of a table that was not defined here."""
 

@@ -1,0 +1,350 @@
+"""How buckets come to a server and leave it: owned, learned, copied to others, handed over, promoted.
+
+A move is: become a copy, then take over. Everything that two servers say to each other about a bucket goes over one
+link in order, so what the other one has is a matter of how far it has read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from elastane.core.owners import Entry, OwnerMap, ServerId, next_turn
+from elastane.model.errors import ElastaneError, MalformedMessage, RequestRefused
+from elastane.ps import frames
+from elastane.ps.engine import Engine
+from elastane.ps.frames import Flag, Hello, Op, Peer
+from elastane.ps.ledger import NOBODY, State
+from elastane.ps.link import Link
+from elastane.ps.server_events import HandedOver, LinkLost, Replicated, ReplicationFailed, SteppedDown
+from elastane.ps.sockets import ask_for_map
+from elastane.ps.table_wire import write_table
+
+_LOOK_AROUND_S = 0.5
+
+
+@dataclass(frozen=True)
+class _Job:
+    bucket: int
+    to: ServerId
+    hand_over: bool
+
+
+class Ownership:
+    """The buckets of one server, as they come and go. Callable from any thread."""
+
+    def __init__(self, engine: Engine, token: str, copy_share: float = 1.0) -> None:
+        self._copy_share = copy_share
+        self._engine = engine
+        self._ledger = engine.ledger
+        self._token = token
+        self._life = 0
+        self._jobs: deque[_Job] = deque()
+        self._wake = threading.Condition()
+        self._stopped = False
+        self._old_backups: dict[int, int] = {}
+        self._copier = threading.Thread(target=self._copy_all, name="copier", daemon=True)
+
+    def start(self, life: int) -> None:
+        self._life = life
+        self._copier.start()
+
+    def stop(self) -> None:
+        with self._wake:
+            self._stopped = True
+            self._wake.notify_all()
+        for link in list(self._engine.links.values()):
+            link.close()
+        self._copier.join()
+
+    # -- what the control side asks
+
+    def own(self, buckets: Iterable[int], epoch: int) -> None:
+        """Own these buckets with what is here of them. Raises RequestRefused for an epoch that is not newer."""
+        engine, ledger = self._engine, self._ledger
+        with engine.order:
+            wanted = list(buckets)
+            late = [bucket for bucket in wanted if ledger.map.entries[bucket].epoch >= epoch]
+            if late:
+                raise RequestRefused(
+                    f"epoch {epoch} is not above {ledger.map.entries[late[0]].epoch}, at which bucket {late[0]} is"
+                )
+            engine.apply_whole_steps(also=wanted)
+            ledger.note_all({bucket: Entry(epoch, ledger.me) for bucket in wanted})
+            for bucket in wanted:
+                ledger.put(bucket, State.OWNED)
+                ledger.backup[bucket] = NOBODY
+                self._give_up(bucket, "it was given out anew")
+        self._nudge()
+
+    def promote(self, bucket: int, epoch: int) -> None:
+        """Own a bucket of which a whole copy is here. Raises RequestRefused without one."""
+        with self._engine.order:
+            if self._ledger.state[bucket] < State.REPLICA:
+                raise RequestRefused(f"bucket {bucket} cannot be promoted here: there is no whole copy of it")
+            self.own([bucket], epoch)
+
+    def learn(self, owner_map: OwnerMap) -> None:
+        """Take newer entries over. What others own by them is dropped here; nothing is owned by this."""
+        engine, ledger = self._engine, self._ledger
+        with engine.order:
+            for bucket in ledger.learn(owner_map):
+                self._adjust(bucket, ledger.map.entries[bucket])
+        self._nudge()
+
+    def _adjust(self, bucket: int, entry: Entry) -> None:
+        engine, ledger = self._engine, self._ledger
+        state = State(ledger.state[bucket])
+        if state is State.OWNED and entry.owner == ledger.me:
+            # The master never names a backup, so this says that the one that was is no more.
+            ledger.backup[bucket] = NOBODY
+            if ledger.joined[bucket]:
+                self._give_up(bucket, "the master decided on the bucket meanwhile")
+        elif state in {State.OWNED, State.HANDING}:
+            if entry.owner != ledger.me:
+                engine.forget(bucket)
+                ledger.put(bucket, State.NOTHING)
+                engine.tell(SteppedDown(bucket, entry.epoch))
+        elif (state is State.REPLICA and entry.backup != ledger.me) or (
+            state is State.RECEIVING and entry.owner != ledger.source[bucket]
+        ):
+            engine.forget(bucket)
+            ledger.put(bucket, State.NOTHING)
+
+    def replicate(self, bucket: int, to: ServerId) -> None:
+        """Make `to` the backup of a bucket, in the background."""
+        self._ask(_Job(bucket, to, hand_over=False))
+
+    def hand_over(self, bucket: int, to: ServerId) -> None:
+        """Make `to` the owner of a bucket, in the background."""
+        self._ask(_Job(bucket, to, hand_over=True))
+
+    def _ask(self, job: _Job) -> None:
+        with self._wake:
+            self._jobs.append(job)
+            self._wake.notify_all()
+
+    # -- links
+
+    def link_to(self, peer: ServerId) -> Link:
+        """The link to a server, opened if there is none. The caller has the lock. Raises RequestRefused."""
+        links = self._engine.links
+        link = links.get(peer)
+        if link is not None and not link.lost:
+            return link
+        address = self._ledger.map.servers.get(peer)
+        if address is None:
+            raise RequestRefused(f"no address of server {peer} is known here")
+        hello = Hello(Peer.SERVER, self._ledger.me, self._life, self._ledger.n_buckets)
+        link = Link(peer, address, hello, self._token, self._refused, self._lost)
+        links[peer] = link
+        link.send(Op.MAP, [self._ledger.map_bytes()])
+        for spec in self._engine.store.tables():
+            link.send(Op.DEFINE, [write_table(spec)])
+        return link
+
+    def _refused(self, map_bytes: bytes) -> None:
+        self.learn(OwnerMap.from_bytes(map_bytes))
+
+    def _lost(self, link: Link, reason: str) -> None:
+        ledger = self._ledger
+        with self._engine.order:
+            if self._engine.links.get(link.peer) is not link:
+                return
+            for bucket in np.nonzero((ledger.joining == link.peer) & ~ledger.joined)[0].tolist():
+                self._give_up(bucket, reason)
+            needed = bool(ledger.needs(link.peer).any()) or self._handing_to(link.peer)
+        if needed and not self._stopped:
+            self._engine.tell(LinkLost(link.peer, reason))
+            threading.Thread(target=self._look_around, args=(link,), name="look-around", daemon=True).start()
+        self._nudge()
+
+    def _look_around(self, link: Link) -> None:
+        """Ask all others for their maps until it is known what becomes of the buckets that were copied over a link.
+
+        The master tells it too, if it still takes this server for alive: one that was stopped for long may be replaced.
+        """
+        ledger = self._ledger
+        hello = Hello(Peer.CLIENT, secrets.randbits(64), 0, ledger.n_buckets)
+        while self._engine.links.get(link.peer) is link:
+            if not ledger.needs(link.peer).any() and not self._handing_to(link.peer):
+                return
+            for server, address in list(ledger.map.servers.items()):
+                if server != ledger.me:
+                    with contextlib.suppress(OSError, MalformedMessage):
+                        self.learn(ask_for_map(server, address, hello, self._token))
+            with self._wake:
+                if self._wake.wait_for(lambda: self._stopped, _LOOK_AROUND_S):
+                    return
+
+    def _handing_to(self, peer: ServerId) -> bool:
+        handing = np.nonzero(self._ledger.state == State.HANDING)[0].tolist()
+        return any(self._ledger.map.entries[bucket].owner == peer for bucket in handing)
+
+    def _give_up(self, bucket: int, reason: str) -> None:
+        ledger = self._ledger
+        peer = int(ledger.joining[bucket])
+        if peer != NOBODY:
+            ledger.joining[bucket] = NOBODY
+            ledger.joined[bucket] = False
+            self._engine.tell(ReplicationFailed(bucket, ServerId(peer), reason))
+
+    def _nudge(self) -> None:
+        for link in list(self._engine.links.values()):
+            link.nudge()
+
+    # -- copying, one bucket at a time
+
+    def _copy_all(self) -> None:
+        while True:
+            with self._wake:
+                while not self._jobs and not self._stopped:
+                    self._wake.wait()
+                if self._stopped:
+                    return
+                job = self._jobs.popleft()
+            begin = time.monotonic()
+            requests = self._engine.requests
+            try:
+                self._do(job)
+            except ElastaneError as error:
+                self._engine.tell(ReplicationFailed(job.bucket, job.to, str(error)))
+            if self._engine.requests != requests:
+                self._yield_to_requests(time.monotonic() - begin)
+
+    def _yield_to_requests(self, spent_s: float) -> None:
+        """Rest after a copy for so long that copying takes no more than its share of the time."""
+        with self._wake:
+            self._wake.wait_for(lambda: self._stopped, spent_s * (1 / self._copy_share - 1))
+
+    def _do(self, job: _Job) -> None:
+        ledger, bucket = self._ledger, job.bucket
+        with self._engine.order:
+            if ledger.state[bucket] != State.OWNED:
+                raise RequestRefused(f"bucket {bucket} is not owned here")
+            if job.to == ledger.me:
+                raise RequestRefused(f"bucket {bucket} is here already")
+            link = self.link_to(job.to)
+            if ledger.backup[bucket] == job.to:
+                if not job.hand_over:
+                    epoch = ledger.map.entries[bucket].epoch
+                    self._engine.tell(Replicated(bucket, job.to, epoch))
+                    return
+                number = self._send_take(link, bucket)
+            else:
+                number = 0
+        if not number:
+            number = self._copy(link, job)
+        if not number:
+            return
+        applied = link.wait(number, lambda: link.lost)
+        if job.hand_over:
+            self._taken_or_not(bucket, job.to, applied=applied, link=link)
+        else:
+            self._joined_or_not(bucket, job.to, applied=applied, link=link)
+
+    def _copy(self, link: Link, job: _Job) -> int:
+        """Send all of a bucket, and then that it is the other one's. The answer is that frame's number; 0: given up."""
+        engine, ledger, bucket = self._engine, self._ledger, job.bucket
+        with engine.order:
+            ledger.joining[bucket] = job.to
+            applied = frames.write_applied(*ledger.applied_in(bucket))
+            link.send(Op.BEGIN, frames.write_bucket(bucket, ledger.map.entries[bucket].epoch, applied))
+            for held in engine.holds.of_bucket(bucket):
+                link.send(Op.FORWARD, frames.write_push(held), Flag.HOLD | Flag.COPIED)
+        pages = engine.store.pages(bucket)
+        while True:
+            link.wait_for_room(copying=True)
+            with engine.order:
+                if ledger.joining[bucket] != job.to or link.lost:
+                    return 0
+                # A page and what is pushed before and after it must go in the order in which the store had them.
+                page = next(pages, None)
+                if page is not None:
+                    link.send(Op.PAGE, frames.write_bucket(bucket, 0, page))
+                elif job.hand_over:
+                    return self._send_take(link, bucket)
+                else:
+                    ledger.joined[bucket] = True
+                    link.send(Op.MEMBERS, frames.write_members(engine.clocks.members()))
+                    epoch = next_turn(ledger.map.entries[bucket].epoch)
+                    return link.send(Op.COMPLETE, frames.write_bucket(bucket, epoch))
+
+    def _send_take(self, link: Link, bucket: int) -> int:
+        ledger = self._ledger
+        before = ledger.map.entries[bucket]
+        keep = before.backup is not None
+        entry = Entry(next_turn(before.epoch), link.peer, ledger.me if keep else None)
+        old_backup = int(ledger.backup[bucket])
+        ledger.put(bucket, State.HANDING)
+        ledger.note(bucket, entry)
+        link.send(Op.MEMBERS, frames.write_members(self._engine.clocks.members()))
+        number = link.send(Op.TAKE, frames.write_bucket(bucket, entry.epoch), Flag.KEEP if keep else Flag.NONE)
+        if old_backup not in {NOBODY, link.peer}:
+            self._old_backups[bucket] = old_backup
+        return number
+
+    def _joined_or_not(self, bucket: int, to: ServerId, *, applied: bool, link: Link) -> None:
+        engine, ledger = self._engine, self._ledger
+        with engine.order:
+            if ledger.joining[bucket] != to or not ledger.joined[bucket]:
+                return
+            if not applied:
+                # Refused: it is no backup. Lost: it may be one, and only the master can know.
+                if not link.lost:
+                    self._give_up(bucket, "the other server refused it")
+                return
+            old = int(ledger.backup[bucket])
+            entry = Entry(next_turn(ledger.map.entries[bucket].epoch), ledger.me, to)
+            ledger.backup[bucket] = to
+            ledger.joining[bucket] = NOBODY
+            ledger.joined[bucket] = False
+            ledger.note(bucket, entry)
+            self._release(bucket, old, entry.epoch)
+            engine.tell(Replicated(bucket, to, entry.epoch))
+        self._nudge()
+
+    def _taken_or_not(self, bucket: int, to: ServerId, *, applied: bool, link: Link) -> None:
+        engine, ledger = self._engine, self._ledger
+        with engine.order:
+            entry = ledger.map.entries[bucket]
+            if ledger.state[bucket] != State.HANDING:
+                return
+            if applied:
+                self.confirm_taken(bucket)
+            elif not link.lost:
+                # It has not taken it, and never will: so the bucket is still this server's, and whole.
+                backup = self._old_backups.pop(bucket, NOBODY)
+                ledger.put(bucket, State.OWNED)
+                if entry.owner == to:
+                    ledger.backup[bucket] = backup
+                    kept = None if backup == NOBODY else ServerId(backup)
+                    ledger.note(bucket, Entry(next_turn(entry.epoch), ledger.me, kept))
+                engine.tell(ReplicationFailed(bucket, to, "the other server refused it"))
+        self._nudge()
+
+    def confirm_taken(self, bucket: int) -> None:
+        """The new owner has said that it owns a bucket that this server handed over. The caller has the lock."""
+        engine, ledger = self._engine, self._ledger
+        entry = ledger.map.entries[bucket]
+        if entry.owner is None:
+            return
+        if entry.backup == ledger.me:
+            ledger.put(bucket, State.REPLICA, source=entry.owner)
+        else:
+            ledger.put(bucket, State.NOTHING)
+            engine.forget(bucket)
+        self._release(bucket, self._old_backups.pop(bucket, NOBODY), entry.epoch)
+        engine.tell(HandedOver(bucket, entry.owner, entry.epoch, entry.backup))
+
+    def _release(self, bucket: int, old_backup: int, epoch: int) -> None:
+        link = self._engine.links.get(old_backup)
+        if link is not None and not link.lost:
+            link.send(Op.RELEASE, frames.write_bucket(bucket, epoch))

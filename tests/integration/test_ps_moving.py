@@ -1,0 +1,123 @@
+"""Buckets move between real servers under load: every push is applied exactly once."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+from elastane.core.owners import ServerId
+from elastane.ps.server_events import HandedOver, ReplicationFailed
+from tests.integration.ps_driver import Cluster, cluster, pulled, random_of, workers
+
+BUCKETS = 16
+N_IDS = 2000
+
+
+def move_at_random(made: Cluster, seed: int, moves: int) -> None:
+    """Hand buckets over, some at a time, each to a server that does not have it."""
+    random = random_of(seed)
+    left = moves
+    while left:
+        for bucket in random.sample(range(BUCKETS), min(left, random.randint(1, 6))):
+            owner = made.owner(bucket)
+            to = random.choice([number for number in made.living if number != owner])
+            source = made.servers[owner]
+            seen = len(source.events)
+            assert made.hand_over(bucket, to) is source
+            source.wait_for(
+                lambda events, seen=seen, bucket=bucket: any(  # type: ignore[misc]
+                    isinstance(event, HandedOver | ReplicationFailed) and event.bucket == bucket
+                    for event in events[seen:]
+                )
+            )
+            left -= 1
+            made.hear()
+        made.merge_all()
+        made.spread_the_word()
+
+
+def moved_under_load(seed: int, *, backups: bool) -> float:
+    with cluster(BUCKETS, owners=2, spare=2) as made:
+        if backups:
+            made.back_up_all()
+        with workers(made, 2, N_IDS, seed) as counting:
+            move_at_random(made, seed, moves=40)
+            done = [worker.stop() for worker in counting]
+        assert [one.wrong for one in done] == [[], []]
+        assert all(one.operations > 10 for one in done)
+        made.merge_all()
+        assert np.array_equal(pulled(made.map, N_IDS), done[0].pushed + done[1].pushed)
+        if backups:
+            check_backups(made)
+        return max(one.worst_s for one in done)
+
+
+def check_backups(made: Cluster) -> None:
+    for bucket, entry in enumerate(made.map.entries):
+        assert entry.owner is not None
+        assert entry.backup is not None
+        assert made.servers[entry.owner].ask("digest", bucket) == made.servers[entry.backup].ask("digest", bucket)
+
+
+@pytest.mark.parametrize("backups", [False, True])
+def test_every_push_is_applied_once_while_buckets_move(backups: bool) -> None:
+    moved_under_load(1, backups=backups)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(20))
+def test_every_push_is_applied_once_in_random_schedules(seed: int) -> None:
+    moved_under_load(100 + seed, backups=seed % 2 == 1)
+
+
+def killed_while_moving(seed: int) -> None:
+    """Kill one server at a random moment of moves, with backups; then go on with the others."""
+    random = random_of(seed)
+    with cluster(BUCKETS, owners=3, spare=1) as made:
+        made.back_up_all()
+        with workers(made, 2, N_IDS, seed) as counting:
+            for bucket in random.sample(range(BUCKETS), 8):
+                made.hand_over(bucket, random.choice(sorted(made.living)))
+            begin = time.monotonic()
+            moment_s = random.uniform(0, 0.1)
+            while time.monotonic() - begin < moment_s:
+                made.merge_all()
+            victim = random.choice(sorted(made.living))
+            made.servers[victim].kill()
+            assert made.recover(victim) == []
+            made.back_up_all()
+            move_at_random(made, seed, moves=6)
+            done = [worker.stop() for worker in counting]
+        assert [one.wrong for one in done] == [[], []]
+        made.merge_all()
+        assert np.array_equal(pulled(made.map, N_IDS), done[0].pushed + done[1].pushed)
+        assert all(entry.owner in made.living for entry in made.map.entries)
+        check_backups(made)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_no_acknowledged_push_is_lost_when_a_server_is_killed_in_a_move(seed: int) -> None:
+    killed_while_moving(seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(20))
+def test_no_acknowledged_push_is_lost_in_random_kills(seed: int) -> None:
+    killed_while_moving(100 + seed)
+
+
+def test_an_old_owner_that_wakes_up_steps_down() -> None:
+    with cluster(BUCKETS, owners=2, spare=1) as made:
+        made.back_up_all()
+        with workers(made, 2, N_IDS, 5) as counting:
+            made.servers[ServerId(0)].pause()
+            asleep = made.servers.pop(ServerId(0))  # The master takes it for dead.
+            assert made.recover(ServerId(0)) == []
+            asleep.go_on()
+            asleep.wait_for(lambda events: sum(type(event).__name__ == "SteppedDown" for event in events) == 8)
+            done = [worker.stop() for worker in counting]
+        assert [one.wrong for one in done] == [[], []]
+        assert np.array_equal(pulled(made.map, N_IDS), done[0].pushed + done[1].pushed)
+        asleep.end()
