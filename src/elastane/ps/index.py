@@ -32,7 +32,6 @@ from elastane.ps.slab import (
     N_FREE_SEGMENTS_AT,
     NEXT_PAGE,
     NEXT_SEGMENT,
-    OUTGROWN,
     PAGE_BYTES,
     PAGE_SHIFT,
     PAGES_AT,
@@ -42,6 +41,7 @@ from elastane.ps.slab import (
     SEGMENTS_AT,
     SIZES_AT,
     TABLE,
+    UNUSED,
 )
 
 _SPREAD = 0xD6E8FEB86659FD93
@@ -185,7 +185,7 @@ def free_segment(slab: Any, bucket: Any) -> Any:
     free = get(slab, N_FREE_SEGMENTS_AT) + 16 * size
     store_i64(get(slab, FREE_SEGMENTS_AT) + 8 * (size * get(slab, N_BUCKETS) + load_i64(free)), segment)
     store_i64(free, load_i64(free) + 1)
-    add(slab, OUTGROWN, np.int64(1))
+    add(slab, UNUSED, 1)
     add(slab, INDEX_ENTRIES, -capacity_of(slab, about))
     store_i64(about + BUCKET_SEGMENT, np.int64(0))
 
@@ -293,6 +293,7 @@ def free_last_page(slab: Any, bucket: Any, rows: Any) -> Any:
     page = load_u32(get(slab, PAGES_AT) + WORD * (bucket * get(slab, PAGES_WIDTH) + (rows >> get(slab, PAGE_SHIFT))))
     store_i64(get(slab, FREE_AT) + 8 * get(slab, N_FREE), np.int64(page))
     add(slab, N_FREE, 1)
+    add(slab, UNUSED, 1)
 
 
 @part
