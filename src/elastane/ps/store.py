@@ -45,6 +45,7 @@ class Store:
         self._admits = False
         self._dims: list[int] = []
         self._slab_places: list[int] = []
+        self._least_rates: list[float] = []
         self._fields: npt.NDArray[np.int64] = np.zeros((0, kernels.TABLE_FIELDS), np.int64)
         self._scales: npt.NDArray[np.float64] = np.zeros(0, np.float64)
         self._settings: npt.NDArray[np.float64] = np.zeros((0, optimizers.SETTINGS), np.float64)
@@ -94,6 +95,7 @@ class Store:
         self._admits = self._admits or spec.admit_after > 0
         self._dims.append(spec.dim)
         self._slab_places.append(slab)
+        self._least_rates.append(1e-38 if spec.optimizer.kind is OptimizerKind.FTRL else 0.0)
         self._places[number] = len(self._specs)
         self._specs[number] = spec
         numbers = sorted(self._places)
@@ -165,9 +167,8 @@ class Store:
             return
         gradients = self._arrays(places, lengths, grads)
         rates = np.ascontiguousarray(lrs, np.float32)
-        if rates.shape != tables.shape:
-            raise InvalidInput(f"{len(rates)} learning rates for {len(tables)} tables")
-        self._check_rates(tables, rates, step)
+        self._check_rates(tables, places, rates)
+        self._check_step(step)
         self._make_room(places, lengths, ids)
         kernels.push(
             self._slabs_at,
@@ -261,13 +262,13 @@ class Store:
                 )
         return self._of([address_of(array) for array in arrays])
 
-    def _check_rates(self, tables: Numbers, rates: Floats, step: int) -> None:
-        for number, rate in zip(tables.tolist(), rates.tolist(), strict=True):
-            least = 1e-38 if self._specs[number].optimizer.kind is OptimizerKind.FTRL else 0.0
-            if not least <= rate < math.inf:
-                name = self._specs[number].name
+    def _check_rates(self, tables: Numbers, places: list[int], rates: Floats) -> None:
+        if rates.shape != tables.shape:
+            raise InvalidInput(f"{len(rates)} learning rates for {len(tables)} tables")
+        for place, rate in zip(places, rates.tolist(), strict=True):
+            if not self._least_rates[place] <= rate < math.inf:
+                name, least = list(self._specs.values())[place].name, self._least_rates[place]
                 raise InvalidInput(f'lrs: {rate} of table "{name}" is not a number {"above" if least else "from"} 0')
-        self._check_step(step)
 
     @staticmethod
     def _check_step(step: int) -> None:
