@@ -53,9 +53,11 @@ def new_row(table: TableSpec, key: int) -> ModelRow:
 class StoreMachine(RuleBasedStateMachine):
     """Two stores, each with its model, and buckets that move between them."""
 
+    store_class: type[Store] = Store
+
     def __init__(self) -> None:
         super().__init__()
-        self.stores = (Store(N_BUCKETS), Store(N_BUCKETS))
+        self.stores = (self.store_class(N_BUCKETS), self.store_class(N_BUCKETS))
         self.models = (Model(), Model())
         self.step = 0
         self.seed = 0

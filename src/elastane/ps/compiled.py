@@ -51,7 +51,7 @@ def _place(given: str) -> Path:
     elif os.access(_HERE, os.W_OK):
         folder = _HERE / "__pycache__"
     else:
-        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "elastane"
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "elastane"
     return folder / f"kernels-{_VERSION}"
 
 
