@@ -58,6 +58,10 @@ class Family:
                 for child in process.children(recursive=True):
                     self._known.setdefault(child.pid, child)
 
+    def processes(self) -> list[psutil.Process]:
+        """All that is known of."""
+        return list(self._known.values())
+
     def lives(self) -> bool:
         return any(_lives(process) for process in self._known.values())
 

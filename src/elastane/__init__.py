@@ -8,9 +8,28 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from elastane.core.metrics import AUC, Accuracy, Mean, Metric
     from elastane.job import Job, join
+    from elastane.model.ps import Initializer, InitializerKind
+    from elastane.model.row_optimizers import adagrad, adam, ftrl, momentum, rowwise_adagrad, sgd
     from elastane.worker.evaluation import Evaluation
 
-__all__ = ["AUC", "Accuracy", "Evaluation", "Job", "Mean", "Metric", "__version__", "join"]
+__all__ = [
+    "AUC",
+    "Accuracy",
+    "Evaluation",
+    "Initializer",
+    "InitializerKind",
+    "Job",
+    "Mean",
+    "Metric",
+    "__version__",
+    "adagrad",
+    "adam",
+    "ftrl",
+    "join",
+    "momentum",
+    "rowwise_adagrad",
+    "sgd",
+]
 __version__ = "0.1.0"
 
 
@@ -18,6 +37,8 @@ _HOMES = {
     "Job": "elastane.job",
     "join": "elastane.job",
     "Evaluation": "elastane.worker.evaluation",
+    **dict.fromkeys(("Initializer", "InitializerKind"), "elastane.model.ps"),
+    **dict.fromkeys(("adagrad", "adam", "ftrl", "momentum", "rowwise_adagrad", "sgd"), "elastane.model.row_optimizers"),
     **dict.fromkeys(("AUC", "Accuracy", "Mean", "Metric"), "elastane.core.metrics"),
 }
 

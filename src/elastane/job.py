@@ -7,10 +7,10 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self, cast
 
 from elastane.model.dataset import DatasetSpec
 from elastane.model.environment import ENV_MASTER, ENV_NODE, ENV_TOKEN
@@ -21,16 +21,21 @@ from elastane.worker.batches import BatchStream, Collate, Ending, MapDataset, as
 from elastane.worker.link import Link
 from elastane.worker.lockstep import LockstepFeed, LockstepStream
 from elastane.worker.membership import PlainMember
+from elastane.worker.pushed import PushedStream
 from elastane.worker.servers import Servers
 from elastane.worker.shard_client import ShardClient
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
     from torch.amp import GradScaler
     from torch.optim import Optimizer
     from torch.optim.lr_scheduler import LRScheduler
 
+    from elastane.model.ps import Initializer, OptimizerSpec
+    from elastane.torch.embedding import Bag, Embedding
     from elastane.torch.evaluation import EvaluatorNode, WorkerEvaluation
+    from elastane.torch.ps_trainer import IdsOf, PSTrainer
+    from elastane.torch.step_rows import RowClient, StepRows
     from elastane.torch.trainer import Trainer
     from elastane.worker.evaluation import Evaluation
 
@@ -76,12 +81,17 @@ class Job:
         """Whether this worker was told to leave."""
         self._batches_given = 0
         self._link = link
-        self._trainer: Trainer | None = None
+        self._trainer: Trainer | PSTrainer | None = None
+        self._in_lockstep: Trainer | None = None
+        """The same trainer, if its workers share each step."""
+        self._pushing: PSTrainer | None = None
+        """The same trainer, if it trains against parameter servers."""
+        self._rows: StepRows | None = None
         self._evaluation: EvaluatorNode | WorkerEvaluation | None = None
         self._member: PlainMember | None = None
         self._pid = os.getpid()
         self._calls = 0
-        self._streams: list[BatchStream | LockstepStream] = []
+        self._streams: list[BatchStream | LockstepStream | PushedStream] = []
         self._closed = False
         self._restore_sigterm = self._on_sigterm()
         atexit.register(self._close_at_exit)
@@ -93,7 +103,10 @@ class Job:
 
     @property
     def rank(self) -> int:
-        """This worker's rank in the world, from 0. It may change whenever workers come or go."""
+        """This worker's rank in the world, from 0. It may change whenever workers come or go.
+
+        Workers with parameter servers have none: InvalidInput.
+        """
         return self._place.rank
 
     @property
@@ -117,8 +130,13 @@ class Job:
         save_every_steps: int | None = None,
         save_every_s: float | None = None,
         keep: int = 3,
+        rehearse: Callable[[], Tensor] | None = None,
+        scale_lr_by_staleness: bool = False,
     ) -> Trainer:
         """Train this model together with all other workers: `trainer.step(loss)` is the whole training step.
+
+        In a job with parameter servers, and alone after `job.embedding`, the model's parameters live on servers. The
+        trainer is then a `PSTrainer`, which has the same methods.
 
         Make it before the first batch, and before `rank` or `world_size` are read: a worker that has a trainer is in
         the world only once it has the others' state.
@@ -136,6 +154,10 @@ class Job:
         checkpoint: a folder for checkpoints. A job that starts goes on from the newest whole one that it finds there.
         save_every_steps, save_every_s: how often to make one; by default every ten minutes, and at the end.
         keep: how many of them stay.
+        rehearse: computes a loss of this model, from any batch of the usual shape. A new worker calls it while it gets
+            the others' state, and drops the gradients: so its first step, for which the others wait, is as fast as any.
+        scale_lr_by_staleness: with parameter servers, a push that is n steps behind that of another worker has its
+            learning rate divided by n + 1.
         """
         if self._link.is_evaluator:
             self._evaluate_only(model, evaluate)
@@ -143,6 +165,20 @@ class Job:
             raise InvalidInput("trainer: this job has one already; one trainer takes all parameters of a step")
         if self._member is not None:
             raise InvalidInput("trainer: make it before the first batch, and before rank or world_size are read")
+        if self._rows is not None or self._link.servers.settings is not None:
+            unusable = {
+                "clip_grad_norm": clip_grad_norm,
+                "global_batch_size": global_batch_size,
+                "grad_scaler": grad_scaler,
+                "deterministic": deterministic or None,
+                "backend": backend,
+                "checkpoint": checkpoint,
+                "save_every_steps": save_every_steps,
+                "save_every_s": save_every_s,
+            }
+            if scale_lr_by_staleness:
+                self._step_rows().connect(scale_lr_by_staleness=True)
+            return cast("Trainer", self._ps_trainer(model, optimizer, scheduler, evaluate, unusable))
         from elastane.checkpoint.policy import SavePolicy
         from elastane.torch.settings import TrainerSettings
         from elastane.torch.trainer import Trainer
@@ -157,15 +193,94 @@ class Job:
             deterministic=deterministic,
             backend=backend or "nccl",
             saves=None if checkpoint is None else SavePolicy(Path(checkpoint), save_every_steps, save_every_s, keep),
+            rehearse=rehearse,
         )
-        self._trainer = Trainer(self._link, model, optimizer, settings)
+        self._in_lockstep = trainer = Trainer(self._link, model, optimizer, settings)
+        self._trains(trainer, model, evaluate)
+        return trainer
+
+    def embedding(
+        self,
+        name: str,
+        dim: int,
+        optimizer: OptimizerSpec,
+        *,
+        initializer: Initializer | None = None,
+        bag: Bag | None = None,
+        admit_after: int = 0,
+        evict_after: int | None = None,
+    ) -> Embedding:
+        """A table of rows on the parameter servers, as a module: `embedding(ids)` looks int64 ids of any shape up.
+
+        It has as many rows as different ids are trained on. Alone, without a launcher, the rows are in this process.
+
+        optimizer: how the servers apply gradients to the rows: `elastane.Adagrad(lr=0.1)` and the like.
+        initializer: the first weights of a row; by default uniform between -0.05 and 0.05.
+        bag: "sum" or "mean" makes one of the rows of the last dimension's ids, as torch.nn.EmbeddingBag does.
+        admit_after: an id gets a row of its own only after so many pushes of it.
+        evict_after: a row that so many steps have not updated may be forgotten.
+        """
+        if self._trainer is not None:
+            raise InvalidInput(f'embedding "{name}": make it before job.trainer, as a part of its model')
+        from elastane.model.ps import Initializer, TableSpec
+        from elastane.torch.embedding import Embedding
+
+        spec = TableSpec(name, dim, optimizer, initializer or Initializer(), admit_after, evict_after)
+        rows = self._step_rows()
+        rows.define(spec)
+        return Embedding(spec, rows, bag)
+
+    def _step_rows(self) -> StepRows:
+        if self._rows is None:
+            from elastane.torch.step_rows import StepRows
+
+            self._rows = StepRows(self._connect_to_rows)
+        return self._rows
+
+    def _connect_to_rows(self, scale_lr_by_staleness: bool) -> RowClient:
+        from elastane.worker.alone import AloneLink
+
+        if isinstance(self._link, AloneLink):
+            from elastane.ps.local import LocalClient
+
+            return LocalClient()
+        from elastane.torch.serving import connect
+
+        return connect(self._link.servers, scale_lr_by_staleness=scale_lr_by_staleness)
+
+    def _ps_trainer(
+        self,
+        model: nn.Module,
+        optimizer: Optimizer,
+        scheduler: LRScheduler | None,
+        evaluate: Evaluation | None,
+        unusable: Mapping[str, object],
+    ) -> PSTrainer:
+        if given := [name for name, value in unusable.items() if value is not None]:
+            raise InvalidInput(f"{given[0]}: it has no meaning for a job with parameter servers")
+        from elastane.torch.ps_trainer import PSTrainer
+
+        self._pushing = trainer = PSTrainer(
+            self._step_rows(),
+            model,
+            optimizer,
+            scheduler,
+            synchronous=(found := self._link.servers.settings) is not None and found.staleness == 0,
+        )
+        self._trains(trainer, model, evaluate)
+        return trainer
+
+    def _trains(self, trainer: Trainer | PSTrainer, model: nn.Module, evaluate: Evaluation | None) -> None:
+        self._trainer = trainer
         if evaluate is not None:
             from elastane.torch.evaluation import WorkerEvaluation
 
-            self._evaluation = WorkerEvaluation(self._link, self._trainer, model, evaluate)
+            every_worker_writes = self._pushing is not None
+            self._evaluation = WorkerEvaluation(
+                self._link, trainer, model, evaluate, every_worker_writes=every_worker_writes
+            )
         if self.draining:
-            self._trainer.give_notice()
-        return self._trainer
+            trainer.give_notice()
 
     def _evaluate_only(self, model: nn.Module, evaluate: Evaluation | None) -> NoReturn:
         if evaluate is None:
@@ -200,6 +315,7 @@ class Job:
         shard_size: int | None = None,
         collate_fn: Collate | None = None,
         name: str | None = None,
+        ids_of: IdsOf[Any] | None = None,
     ) -> Iterator[Any]:
         """This worker's share of the data set: batches of samples that no other worker gets.
 
@@ -215,6 +331,8 @@ class Job:
             tuple of columns.
         name: what the data set is called in the job; by default calls are numbered, and must then come in the same
             order on every worker. A data set that is finished has no more batches under the same name.
+        ids_of: with embeddings, `ids_of(batch)` says which tensor of ids each of them will be given. Then the rows of
+            all embeddings come in one request, while the batch before is computed.
         """
         if batch_size < 1:
             raise InvalidInput(f"batch_size: {batch_size} is below 1")
@@ -232,26 +350,31 @@ class Job:
         spec = DatasetSpec(
             name=DatasetName(name or f"batches-{number}"),
             # In lockstep all workers must cut alike, so this is what they are compared by.
-            shard_size=batch_size if self._trainer else default_size if shard_size is None else shard_size,
+            shard_size=batch_size if self._in_lockstep else default_size if shard_size is None else shard_size,
             size=size,
             indices=None if indices is None else tuple(int(index) for index in indices),
             epochs=epochs,
             shuffle=shuffle,
             seed=seed if seed is not None else number if name is None else 0,
-            lockstep=self._trainer is not None,
+            lockstep=self._in_lockstep is not None,
         )
         if any(stream.name == spec.name for stream in self._streams):
             raise InvalidInput(f'data set "{spec.name}": an earlier loop over it has not ended')
-        stream: BatchStream | LockstepStream
-        if self._trainer is not None:
+        collate = collate_fn or _default_collate()
+        stream: BatchStream | LockstepStream | PushedStream
+        if self._in_lockstep is not None:
             feed = LockstepFeed(spec, batch_size)
             self._link.define(spec, feed)
-            stream = LockstepStream(feed, self._trainer, dataset, collate_fn or _default_collate())
+            stream = LockstepStream(feed, self._in_lockstep, dataset, collate)
+        elif self._pushing is not None:
+            stream = PushedStream(ShardClient(spec, self._link), self._pushing, dataset, batch_size, collate)
         else:
-            stream = BatchStream(ShardClient(spec, self._link), dataset, batch_size, collate_fn or _default_collate())
+            stream = BatchStream(ShardClient(spec, self._link), dataset, batch_size, collate)
         self._streams.append(stream)
         if self.draining:
             stream.drain()
+        if ids_of is not None and self._pushing is not None:
+            return self._pushing.ahead(self._counted(stream), ids_of)
         return self._counted(stream)
 
     def servers(self) -> Servers:
@@ -272,7 +395,7 @@ class Job:
     ) -> None:
         self._close(self._ending(error))
 
-    def _counted(self, stream: BatchStream | LockstepStream) -> Iterator[Any]:
+    def _counted(self, stream: BatchStream | LockstepStream | PushedStream) -> Iterator[Any]:
         if self._trainer is None:
             self._plain_member()
         for batch in stream:
@@ -302,6 +425,8 @@ class Job:
                 self._evaluation.join_threads()
             if self._trainer is not None:
                 self._trainer.join_threads()
+            if self._rows is not None:
+                self._rows.close()
         finally:
             atexit.unregister(self._close_at_exit)
             self._restore_sigterm()

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from elastane.core.owners import (
     UNOWNED,
+    Changes,
     Entry,
     OwnerMap,
     ServerAddress,
@@ -67,6 +68,30 @@ def test_random_bytes_are_refused_or_are_a_map(data: bytes) -> None:
     except MalformedMessage:
         return
     assert OwnerMap.from_bytes(data).to_bytes()
+
+
+@given(_maps, _maps, st.sets(st.integers(0, N - 1)))
+def test_changes_of_some_buckets_do_to_them_what_the_whole_map_does(a: OwnerMap, b: OwnerMap, some: set[int]) -> None:
+    changes = b.part(some)
+    assert Changes.from_bytes(changes.to_bytes()) == changes
+    merged = a.merge_changes(changes)
+    whole = a.merge(b)
+    for bucket in range(N):
+        assert merged.entries[bucket] == (whole if bucket in some else a).entries[bucket]
+    for entry in changes.entries.values():
+        for server in (entry.owner, entry.backup):
+            if server is not None and server in b.servers:
+                assert merged.servers[server] == whole.servers[server]
+    assert merged.merge_changes(changes) is merged
+
+
+@given(_maps, st.data())
+def test_cut_changes_are_refused(owner_map: OwnerMap, data: st.DataObject) -> None:
+    whole = owner_map.part(range(N)).to_bytes()
+    with pytest.raises(MalformedMessage):
+        Changes.from_bytes(whole[: data.draw(st.integers(0, len(whole) - 1))])
+    with pytest.raises(MalformedMessage, match="above 2"):
+        OwnerMap.empty(2).merge_changes(owner_map.part(range(N)))
 
 
 @given(st.integers(0, 1 << 40), st.integers(0, 1000))

@@ -28,7 +28,9 @@ _NOBODY = 0xFFFF
 _HEAD = struct.Struct("<4sIH")
 _ENTRY = struct.Struct("<HHQ")
 _SERVER = struct.Struct("<HIHHH")
+_CHANGE = struct.Struct("<IHHQ")
 _MAGIC = b"OWN1"
+_CHANGES_MAGIC = b"OWC1"
 
 
 class Entry(NamedTuple):
@@ -92,12 +94,8 @@ class OwnerMap:
                 "the number of buckets is fixed for the job"
             )
         entries = tuple(map(_newer, self.entries, other.entries))
-        servers = dict(self.servers)
-        for server, address in other.servers.items():
-            known = servers.get(server)
-            if known is None or _address_order(address) > _address_order(known):
-                servers[server] = address
-        if entries == self.entries and servers == dict(self.servers):
+        servers = _newer_addresses(self.servers, other.servers)
+        if entries == self.entries and servers is self.servers:
             return self
         return OwnerMap(entries, servers)
 
@@ -124,15 +122,34 @@ class OwnerMap:
         """The buckets of which this server has the second copy."""
         return [bucket for bucket, entry in enumerate(self.entries) if entry.backup == server]
 
+    def part(self, buckets: Iterable[int]) -> Changes:
+        """What this map says of some buckets."""
+        entries = {bucket: self.entries[bucket] for bucket in buckets}
+        named = {server for entry in entries.values() for server in (entry.owner, entry.backup)}
+        return Changes(entries, {server: where for server, where in self.servers.items() if server in named})
+
+    def merge_changes(self, changes: Changes) -> OwnerMap:
+        """This map with what is newer in the changes. Raises MalformedMessage."""
+        if any(bucket >= self.n_buckets for bucket in changes.entries):
+            raise MalformedMessage(f"changes of buckets above {self.n_buckets}")
+        newer = {
+            bucket: entry
+            for bucket, entry in changes.entries.items()
+            if _entry_order(entry) > _entry_order(self.entries[bucket])
+        }
+        servers = _newer_addresses(self.servers, changes.servers)
+        if not newer and servers is self.servers:
+            return self
+        entries = list(self.entries)
+        for bucket, entry in newer.items():
+            entries[bucket] = entry
+        return OwnerMap(tuple(entries), servers)
+
     def to_bytes(self) -> bytes:
         """The map's form on the wire."""
         parts = [_HEAD.pack(_MAGIC, self.n_buckets, len(self.servers))]
         parts += [_ENTRY.pack(_number(entry.owner), _number(entry.backup), entry.epoch) for entry in self.entries]
-        for server in sorted(self.servers):
-            address = self.servers[server]
-            host, path = address.host.encode(), address.unix_path.encode()
-            parts.append(_SERVER.pack(server, address.life, address.port, len(host), len(path)) + host + path)
-        return b"".join(parts)
+        return b"".join(parts) + _pack_servers(self.servers)
 
     @classmethod
     def from_bytes(cls, data: bytes | memoryview) -> Self:
@@ -155,20 +172,40 @@ class OwnerMap:
             if epoch > MAX_EPOCH:
                 raise MalformedMessage(f"not an owner map: epoch {epoch} is above {MAX_EPOCH}")
             entries.append(Entry(epoch, _server(owner), _server(backup)))
-        at += n_buckets * _ENTRY.size
-        servers: dict[ServerId, ServerAddress] = {}
-        for _ in range(n_servers):
-            server, life, port, host_length, path_length = _SERVER.unpack_from(data, at)
-            at += _SERVER.size
-            end = at + host_length + path_length
-            if server == _NOBODY or server in servers or end > len(data):
-                raise MalformedMessage("not an owner map: its servers are damaged")
-            host, path = data[at : at + host_length].decode(), data[at + host_length : end].decode()
-            servers[ServerId(server)] = ServerAddress(host, port, path, life)
-            at = end
-        if at != len(data):
-            raise MalformedMessage(f"not an owner map: {len(data) - at} bytes follow its end")
-        return cls(tuple(entries), servers)
+        return cls(tuple(entries), _parse_servers(data[at + n_buckets * _ENTRY.size :], n_servers))
+
+
+@dataclass(frozen=True)
+class Changes:
+    """A part of an owner map: the entries of some buckets, and the addresses of the servers in them."""
+
+    entries: Mapping[int, Entry]
+    servers: Mapping[ServerId, ServerAddress] = field(default_factory=dict)
+
+    def to_bytes(self) -> bytes:
+        """The form on the wire."""
+        parts = [_HEAD.pack(_CHANGES_MAGIC, len(self.entries), len(self.servers))]
+        for bucket, entry in self.entries.items():
+            parts.append(_CHANGE.pack(bucket, _number(entry.owner), _number(entry.backup), entry.epoch))
+        return b"".join(parts) + _pack_servers(self.servers)
+
+    @classmethod
+    def from_bytes(cls, data: bytes | memoryview) -> Self:
+        """Read changes from the wire. Raises MalformedMessage."""
+        data = bytes(data)
+        try:
+            magic, n_entries, n_servers = _HEAD.unpack_from(data)
+            end = _HEAD.size + n_entries * _CHANGE.size
+            if magic != _CHANGES_MAGIC or len(data) < end:
+                raise MalformedMessage("not changes of an owner map")
+            entries = {}
+            for bucket, owner, backup, epoch in _CHANGE.iter_unpack(data[_HEAD.size : end]):
+                if epoch > MAX_EPOCH:
+                    raise MalformedMessage(f"not changes of an owner map: epoch {epoch} is above {MAX_EPOCH}")
+                entries[bucket] = Entry(epoch, _server(owner), _server(backup))
+            return cls(entries, _parse_servers(data[end:], n_servers))
+        except (struct.error, UnicodeDecodeError) as error:
+            raise MalformedMessage(f"not changes of an owner map: {error}") from None
 
 
 def recovery(
@@ -192,6 +229,43 @@ def recovery(
         elif entry.backup == dead:
             alone[bucket] = Entry(next_term(entry.epoch), entry.owner)
     return promoted, lost, alone
+
+
+def _pack_servers(servers: Mapping[ServerId, ServerAddress]) -> bytes:
+    parts = []
+    for server in sorted(servers):
+        address = servers[server]
+        host, path = address.host.encode(), address.unix_path.encode()
+        parts.append(_SERVER.pack(server, address.life, address.port, len(host), len(path)) + host + path)
+    return b"".join(parts)
+
+
+def _parse_servers(data: bytes, count: int) -> dict[ServerId, ServerAddress]:
+    servers: dict[ServerId, ServerAddress] = {}
+    at = 0
+    for _ in range(count):
+        server, life, port, host_length, path_length = _SERVER.unpack_from(data, at)
+        at += _SERVER.size
+        end = at + host_length + path_length
+        if server == _NOBODY or server in servers or end > len(data):
+            raise MalformedMessage("not an owner map: its servers are damaged")
+        host, path = data[at : at + host_length].decode(), data[at + host_length : end].decode()
+        servers[ServerId(server)] = ServerAddress(host, port, path, life)
+        at = end
+    if at != len(data):
+        raise MalformedMessage(f"not an owner map: {len(data) - at} bytes follow its end")
+    return servers
+
+
+def _newer_addresses(
+    known: Mapping[ServerId, ServerAddress], other: Mapping[ServerId, ServerAddress]
+) -> Mapping[ServerId, ServerAddress]:
+    newer = {
+        server: address
+        for server, address in other.items()
+        if server not in known or _address_order(address) > _address_order(known[server])
+    }
+    return {**known, **newer} if newer else known
 
 
 def _newer(one: Entry, other: Entry) -> Entry:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from elastane.ps.addresses import WORD, load_i64, load_u32, store_i64, store_u32
+from elastane.ps.addresses import WORD, copy, get, load_i64, load_u32, prefetch, store_i64
 from elastane.ps.compiled import kernel, part
 from elastane.ps.hashing import bucket_of, hash64
 from elastane.ps.index import (
@@ -15,33 +15,38 @@ from elastane.ps.index import (
     find,
     find_place,
     free_last_page,
+    free_segment,
     grow,
     hash_of_row,
     remove,
     row_at,
 )
-from elastane.ps.kernels import COUNTED, COUNTERS, EVICT_AFTER, ROWS, SLAB
+from elastane.ps.kernels import COUNTED, COUNTERS, EVICT_AFTER, ROWS, SLAB, slab_at
 from elastane.ps.slab import (
-    BUCKET_BITS,
-    BUCKET_CAPACITY,
     BUCKET_ROWS,
     ID,
-    INDEX_ENTRIES,
     LAST_STEP,
     PAGE_SHIFT,
     ROW_BYTES,
     TABLE,
 )
 
+_AHEAD = 8
 _DIGEST_FACTOR = 0x9FB21C651E98DF25
 
 
 @part
 def _place_of_table(numbers: Any, places: Any, number: Any) -> Any:
     """Where in `tables` the one with this number is, given all numbers in order; -1 if there is none."""
-    place = np.searchsorted(numbers, number)
-    if place < len(numbers) and numbers[place] == number:
-        return places[place]
+    low, high = 0, len(numbers)
+    while low < high:
+        middle = (low + high) // 2
+        if numbers[middle] < number:
+            low = middle + 1
+        else:
+            high = middle
+    if low < len(numbers) and numbers[low] == number:
+        return places[low]
     return np.int64(-1)
 
 
@@ -58,9 +63,12 @@ def first_wrong(
     count: Any,
 ) -> Any:
     """The first of these rows that is of no table with this layout, or not of this bucket; -1 if there is none."""
+    number, table = np.int64(-1), np.int64(-1)
     for i in range(count):
         row = at + i * row_bytes
-        table = _place_of_table(numbers, places, np.int64(load_u32(row + TABLE)))
+        if np.int64(load_u32(row + TABLE)) != number:
+            number = np.int64(load_u32(row + TABLE))
+            table = _place_of_table(numbers, places, number)
         if table < 0 or (slab_place != COUNTERS and tables[table, SLAB] != slab_place):
             return np.int64(i)
         if bucket_of(hash_of_row(row), n_buckets) != bucket:
@@ -73,10 +81,12 @@ def install(
     slabs: Any, slab_place: Any, tables: Any, numbers: Any, places: Any, bucket: Any, at: Any, count: Any
 ) -> Any:
     """Put rows into a bucket; one that is there is overwritten."""
-    slab = slabs[slab_place]
+    slab = slab_at(slabs, slab_place)
+    row_bytes = get(slab, ROW_BYTES)
     grow(slab, bucket, load_i64(bucket_at(slab, bucket) + BUCKET_ROWS) + count)
     for i in range(count):
-        source = at + i * slab[ROW_BYTES]
+        source = at + i * row_bytes
+        prefetch(source + _AHEAD * row_bytes)
         hashed = hash_of_row(source)
         number = load_u32(source + TABLE)
         key = load_i64(source + ID)
@@ -85,36 +95,33 @@ def install(
             row = append(slab, bucket, hashed)
             table = _place_of_table(numbers, places, np.int64(number))
             tables[table, COUNTED if slab_place == COUNTERS else ROWS] += 1
-            if slab_place != COUNTERS and load_i64(bucket_at(slabs[COUNTERS], bucket) + BUCKET_ROWS) > 0:
-                place = find_place(slabs[COUNTERS], bucket, hashed, number, key)
+            if slab_place != COUNTERS and load_i64(bucket_at(slab_at(slabs, COUNTERS), bucket) + BUCKET_ROWS) > 0:
+                place = find_place(slab_at(slabs, COUNTERS), bucket, hashed, number, key)
                 if place >= 0:
-                    remove(slabs[COUNTERS], bucket, place)
+                    remove(slab_at(slabs, COUNTERS), bucket, place)
                     tables[table, COUNTED] -= 1
-        for word in range(0, slab[ROW_BYTES], WORD):
-            store_u32(row + word, load_u32(source + word))
+        copy(row, source, row_bytes)
 
 
 @kernel
 def drop(slabs: Any, slab_place: Any, tables: Any, numbers: Any, places: Any, bucket: Any) -> Any:
     """Forget all rows of a bucket in one slab; its pages become free."""
-    slab = slabs[slab_place]
+    slab = slab_at(slabs, slab_place)
     about = bucket_at(slab, bucket)
     rows = load_i64(about + BUCKET_ROWS)
     field = COUNTED if slab_place == COUNTERS else ROWS
     for row in range(rows):
         tables[_place_of_table(numbers, places, np.int64(load_u32(row_at(slab, bucket, row) + TABLE))), field] -= 1
-    for first in range(0, rows, np.int64(1) << slab[PAGE_SHIFT]):
+    for first in range(0, rows, np.int64(1) << get(slab, PAGE_SHIFT)):
         free_last_page(slab, bucket, first)
-    slab[INDEX_ENTRIES] -= load_i64(about + BUCKET_CAPACITY)
     store_i64(about + BUCKET_ROWS, np.int64(0))
-    store_i64(about + BUCKET_CAPACITY, np.int64(0))
-    store_i64(about + BUCKET_BITS, np.int64(0))
+    free_segment(slab, bucket)
 
 
 @kernel
 def evict(slabs: Any, slab_place: Any, tables: Any, numbers: Any, places: Any, bucket: Any, step: Any) -> Any:
     """Forget the rows of a bucket that are older than their tables keep them; how many they were."""
-    slab = slabs[slab_place]
+    slab = slab_at(slabs, slab_place)
     field = COUNTED if slab_place == COUNTERS else ROWS
     count = 0
     for i in range(load_i64(bucket_at(slab, bucket) + BUCKET_ROWS) - 1, -1, -1):
@@ -134,8 +141,8 @@ def digest(slab: Any, bucket: Any) -> Any:
     total = np.uint64(0)
     for i in range(load_i64(bucket_at(slab, bucket) + BUCKET_ROWS)):
         row = row_at(slab, bucket, i)
-        mixed = np.uint64(slab[ROW_BYTES])
-        for word in range(0, slab[ROW_BYTES], WORD):
+        mixed = np.uint64(get(slab, ROW_BYTES))
+        for word in range(0, get(slab, ROW_BYTES), WORD):
             mixed = (mixed ^ np.uint64(load_u32(row + word))) * np.uint64(_DIGEST_FACTOR)
             mixed ^= mixed >> np.uint64(29)
         total += hash64(mixed, np.uint64(0))

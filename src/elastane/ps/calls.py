@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from elastane.core.owners import OwnerMap, ServerId
+from elastane.core.owners import Changes, OwnerMap, ServerId
 from elastane.model.errors import InvalidInput, MalformedMessage, ServersUnreachable
 from elastane.model.ps import TableSpec
 from elastane.ps import frames, keys
@@ -21,6 +22,7 @@ from elastane.ps.lane import Answer, Lane, Request, Sent
 _FIRST_PAUSE_S = 0.0002
 _LONGEST_PAUSE_S = 0.05
 _ASK_AROUND_S = 0.1
+_UNKNOWN = -2
 
 
 @dataclass(frozen=True)
@@ -67,14 +69,34 @@ class Directory:
 
     def __init__(self, owner_map: OwnerMap) -> None:
         self.map = owner_map
+        self._lock = threading.Lock()
         self.on_change: Callable[[], None] = lambda: None
+        """Called when there are servers that were not known."""
         self._lookup: tuple[OwnerMap, list[ServerId], Positions] | None = None
 
     def learn(self, owner_map: OwnerMap) -> None:
         """Merge newer entries and addresses."""
-        merged = self.map.merge(owner_map)
-        if merged is not self.map:
-            self.map = merged
+        with self._lock:
+            before = self.map
+            self.map = before.merge(owner_map)
+        if self.map.servers is not before.servers:
+            self.on_change()
+
+    def learn_changes(self, changes: Changes) -> None:
+        """Merge what is known of some buckets; this is on the way of every request while buckets move."""
+        with self._lock:
+            before, known = self.map, self._lookup
+            self.map = before.merge_changes(changes)
+            if self.map is before:
+                return
+            if known is not None and known[0] is before:
+                places: dict[ServerId | None, int] = {server: place for place, server in enumerate(known[1])}
+                of_bucket = known[2].copy()
+                for bucket in changes.entries:
+                    of_bucket[bucket] = places.get(self.map.entries[bucket].owner, _UNKNOWN)
+                if not (of_bucket == _UNKNOWN).any():
+                    self._lookup = (self.map, known[1], of_bucket)
+        if self.map.servers is not before.servers:
             self.on_change()
 
     def learn_bytes(self, data: bytes | memoryview) -> None:
@@ -83,13 +105,15 @@ class Directory:
 
     def lookup(self) -> tuple[list[ServerId], Positions]:
         """All owners, and for each bucket the place of its owner among them, or -1."""
-        owner_map, known = self.map, self._lookup
-        if known is None or known[0] is not owner_map:
+        with self._lock:
+            owner_map, known = self.map, self._lookup
+            if known is not None and known[0] is owner_map:
+                return known[1], known[2]
             owners = sorted({entry.owner for entry in owner_map.entries if entry.owner is not None})
             places: dict[ServerId | None, int] = {server: place for place, server in enumerate(owners)}
-            of_bucket = np.array([places.get(entry.owner, -1) for entry in owner_map.entries], np.int64)
-            known = self._lookup = (owner_map, owners, of_bucket)
-        return known[1], known[2]
+            of_bucket: Positions = np.array([places.get(entry.owner, -1) for entry in owner_map.entries], np.int64)
+            self._lookup = (owner_map, owners, of_bucket)
+            return owners, of_bucket
 
 
 class Call:
@@ -156,8 +180,8 @@ class Call:
             header, body = answer
             begin = 0
             if header.flags & Flag.REFUSED:
-                refused, map_bytes, begin = frames.read_refusal(body, len(order))
-                self._directory.learn_bytes(map_bytes)
+                refused, changes, begin = frames.read_refusal(body, len(order))
+                self._directory.learn_changes(Changes.from_bytes(changes))
                 left.append(order[refused.astype(np.int64)])
             self._rows(at, np.frombuffer(body, np.uint8, offset=begin))
         asked = len(self.batch.ids) if self._left is None else len(self._left)

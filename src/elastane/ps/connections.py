@@ -17,7 +17,7 @@ from elastane.model.errors import ElastaneError, MalformedMessage
 from elastane.ps import frames
 from elastane.ps.clocks import LAST_VERSION
 from elastane.ps.engine import Engine, Refused
-from elastane.ps.frames import Flag, Hello, Op, Parts, Peer
+from elastane.ps.frames import Flag, Hello, Keys, Op, Parts, Peer
 from elastane.ps.ownership import Ownership
 from elastane.ps.receiving import Receiver
 from elastane.ps.server_events import PeerRefused
@@ -219,22 +219,25 @@ class _ClientConnection:
         return version, step
 
     def _pull(self, body: memoryview) -> tuple[Parts, Flag]:
-        rows, refused = self._engine.pull(frames.read_pull(body), self._room)
+        pull = frames.read_pull(body)
+        rows, refused = self._engine.pull(pull, self._room)
         content = rows.view(np.uint8).data
         if not len(refused):
             return [content], Flag.NONE
-        return [*self._refusal(refused), content], Flag.REFUSED
+        return [*self._refusal(pull.keys, refused), content], Flag.REFUSED
 
     def _push(self, body: memoryview, flags: Flag) -> tuple[Parts, Flag]:
         push = frames.read_push(body)
         if push.client != self._client:
             raise MalformedMessage("a push in the name of another client")
         refused = self._engine.push(push, flags)
-        return (self._refusal(refused), Flag.REFUSED) if len(refused) else ([], Flag.NONE)
+        return (self._refusal(push.keys, refused), Flag.REFUSED) if len(refused) else ([], Flag.NONE)
 
-    def _refusal(self, refused: Refused) -> Parts:
-        with self._engine.order:
-            return frames.write_refusal(refused, self._engine.ledger.map_bytes())
+    def _refusal(self, keys: Keys, refused: Refused) -> Parts:
+        """Which rows, and what is known of their buckets: less than the whole map, for it is made in every move."""
+        buckets = self._engine.store.buckets_of(keys.tables, keys.counts, keys.ids)[refused]
+        changes = self._engine.ledger.map.part(np.unique(buckets).tolist())
+        return frames.write_refusal(refused, changes.to_bytes())
 
     def _room(self, count: int) -> npt.NDArray[np.float32]:
         if count * 4 > self._most_body:

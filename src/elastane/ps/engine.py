@@ -43,6 +43,8 @@ class Engine:
         self.order = threading.RLock()
         self.links: dict[int, Link] = {}
         self.tell = on_event
+        self.requests = 0
+        """Counts pulls and pushes, to see whether there are any."""
         self.steps = 0
         """One more than the highest step of a push so far."""
         self._dims: dict[int, int] = {}
@@ -73,6 +75,7 @@ class Engine:
         self, pull: Pull, buffer: Callable[[int], npt.NDArray[np.float32]]
     ) -> tuple[npt.NDArray[np.float32], Refused]:
         """The rows, one after another, and the positions of those that this server does not own (their rows are 0)."""
+        self.requests += 1
         wanted = pull.keys
         dims = self.dims_of(wanted.tables)
         out = buffer(int((wanted.counts * dims).sum()))
@@ -112,6 +115,7 @@ class Engine:
 
     def push(self, push: Push, flags: Flag) -> Refused:
         """Apply what this server owns of a push, once, and wait until every backup has it. The answer is the rest."""
+        self.requests += 1
         dims = self.check(push)
         buckets = self.store.buckets_of(push.keys.tables, push.keys.counts, push.keys.ids)
         for link in list(self.links.values()):

@@ -264,15 +264,15 @@ def read_push(body: Buffer) -> Push:
     return Push(client, sequence, step, weight, keys, lrs, values)
 
 
-def write_refusal(positions: npt.NDArray[np.uint32], owner_map: bytes) -> Parts:
-    """What comes first in an answer with REFUSED: which of the request's ids, and the map that says why."""
-    head = _ANSWER.pack(len(positions), len(owner_map))
-    padding = -(len(head) + positions.nbytes + len(owner_map)) % 8
-    return [head, _raw(positions), owner_map, bytes(padding)]
+def write_refusal(positions: npt.NDArray[np.uint32], changes: bytes) -> Parts:
+    """What comes first in an answer with REFUSED: which of the request's ids, and the owners of their buckets."""
+    head = _ANSWER.pack(len(positions), len(changes))
+    padding = -(len(head) + positions.nbytes + len(changes)) % 8
+    return [head, _raw(positions), changes, bytes(padding)]
 
 
 def read_refusal(body: Buffer, n_ids: int) -> tuple[npt.NDArray[np.uint32], bytes, int]:
-    """The refused positions, the map, and where the rest of the answer begins."""
+    """The refused positions, the owners, and where the rest of the answer begins."""
     if len(body) < _ANSWER.size:
         raise MalformedMessage(f"a refusal of {len(body)} bytes")
     n_positions, map_bytes = _ANSWER.unpack_from(body)

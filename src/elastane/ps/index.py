@@ -11,62 +11,63 @@ from typing import Any
 
 import numpy as np
 
-from elastane.ps.addresses import WORD, load_i64, load_u32, store_i64, store_u32
+from elastane.ps.addresses import WORD, add, clear, copy, get, load_i64, load_u32, prefetch, put, store_i64, store_u32
 from elastane.ps.compiled import part
 from elastane.ps.hashing import hash64, salt_of
 from elastane.ps.slab import (
     BUCKET_BITS,
     BUCKET_BYTES,
-    BUCKET_CAPACITY,
     BUCKET_ROWS,
+    BUCKET_SEGMENT,
+    BUCKET_SIZE,
     BUCKETS_AT,
     FREE_AT,
+    FREE_SEGMENTS_AT,
     ID,
-    INDEX_AT,
     INDEX_ENTRIES,
-    INDEX_STRIDE,
     MOST_ROWS,
+    N_BUCKETS,
     N_CLEAN,
     N_FREE,
+    N_FREE_SEGMENTS_AT,
     NEXT_PAGE,
+    NEXT_SEGMENT,
+    OUTGROWN,
     PAGE_BYTES,
     PAGE_SHIFT,
     PAGES_AT,
     PAGES_WIDTH,
     ROW_BYTES,
     ROWS_AT,
+    SEGMENTS_AT,
+    SIZES_AT,
     TABLE,
 )
 
 _SPREAD = 0xD6E8FEB86659FD93
-_LEAST = 512
-"""The entries that a segment begins with take less than a page of memory."""
+_AHEAD = 8
+_FULLEST, _SPAN = 0.62, 0.2
+"""How full segments may be before they grow: so far at least, and at most so much further."""
 
 
 @part
 def row_at(slab: Any, bucket: Any, row: Any) -> Any:
     """The address of a bucket's row."""
-    shift = slab[PAGE_SHIFT]
-    page = np.int64(load_u32(slab[PAGES_AT] + WORD * (bucket * slab[PAGES_WIDTH] + (row >> shift))))
-    return slab[ROWS_AT] + page * slab[PAGE_BYTES] + (row & ((1 << shift) - 1)) * slab[ROW_BYTES]
+    shift = get(slab, PAGE_SHIFT)
+    page = np.int64(load_u32(get(slab, PAGES_AT) + WORD * (bucket * get(slab, PAGES_WIDTH) + (row >> shift))))
+    return get(slab, ROWS_AT) + page * get(slab, PAGE_BYTES) + (row & ((1 << shift) - 1)) * get(slab, ROW_BYTES)
 
 
 @part
 def bucket_at(slab: Any, bucket: Any) -> Any:
     """The address of what is known of a bucket."""
-    return slab[BUCKETS_AT] + BUCKET_BYTES * bucket
+    return get(slab, BUCKETS_AT) + BUCKET_BYTES * bucket
 
 
 @part
 def place_of(hashed: Any, capacity: Any) -> Any:
     """Where in a segment an entry should be."""
     return np.int64((((hashed * np.uint64(_SPREAD)) >> np.uint64(32)) * np.uint64(capacity)) >> np.uint64(32))
-
-
-@part
-def segment_at(slab: Any, bucket: Any) -> Any:
-    """The address of a bucket's segment."""
-    return slab[INDEX_AT] + WORD * bucket * slab[INDEX_STRIDE]
 
 
 @part
@@ -85,13 +86,13 @@ def hash_of_row(row: Any) -> Any:
 def guess(slab: Any, bucket: Any, hashed: Any) -> Any:
     """The address of the row that most likely has this hash, without looking at it; 0 if surely none has."""
     about = bucket_at(slab, bucket)
-    capacity = load_i64(about + BUCKET_CAPACITY)
-    if capacity == 0:
+    segment = load_i64(about + BUCKET_SEGMENT)
+    if segment == 0:
         return np.int64(0)
-    bits = load_i64(about + BUCKET_BITS)
+    capacity = capacity_of(slab, about)
+    bits = np.int64(load_u32(about + BUCKET_BITS))
     rows = (np.int64(1) << bits) - 1
     mark = mark_of(hashed, bits)
-    segment = segment_at(slab, bucket)
     place = place_of(hashed, capacity)
     while True:
         entry = np.int64(load_u32(segment + WORD * place))
@@ -114,13 +115,13 @@ def is_row(row: Any, number: Any, key: Any) -> Any:
 def find_place(slab: Any, bucket: Any, hashed: Any, number: Any, key: Any) -> Any:
     """Where in its segment the entry of an id is; -1 if it has none."""
     about = bucket_at(slab, bucket)
-    capacity = load_i64(about + BUCKET_CAPACITY)
-    if capacity == 0:
+    segment = load_i64(about + BUCKET_SEGMENT)
+    if segment == 0:
         return np.int64(-1)
-    bits = load_i64(about + BUCKET_BITS)
+    capacity = capacity_of(slab, about)
+    bits = np.int64(load_u32(about + BUCKET_BITS))
     rows = (np.int64(1) << bits) - 1
     mark = mark_of(hashed, bits)
-    segment = segment_at(slab, bucket)
     place = place_of(hashed, capacity)
     while True:
         entry = np.int64(load_u32(segment + WORD * place))
@@ -136,8 +137,9 @@ def find_place(slab: Any, bucket: Any, hashed: Any, number: Any, key: Any) -> An
 @part
 def entry_row(slab: Any, bucket: Any, place: Any) -> Any:
     """The number, in its bucket, of the row that an entry is of."""
-    bits = load_i64(bucket_at(slab, bucket) + BUCKET_BITS)
-    return (np.int64(load_u32(segment_at(slab, bucket) + WORD * place)) & ((np.int64(1) << bits) - 1)) - 1
+    about = bucket_at(slab, bucket)
+    bits = np.int64(load_u32(about + BUCKET_BITS))
+    return (np.int64(load_u32(load_i64(about + BUCKET_SEGMENT) + WORD * place)) & ((np.int64(1) << bits) - 1)) - 1
 
 
 @part
@@ -160,28 +162,82 @@ def _put(segment: Any, capacity: Any, bits: Any, hashed: Any, row: Any) -> Any:
 
 
 @part
-def grow(slab: Any, bucket: Any, rows: Any) -> Any:
-    """Make a bucket's segment large enough for so many rows, and fill it anew."""
+def capacity_of(slab: Any, about: Any) -> Any:
+    """How many entries a bucket's segment has room for."""
+    return load_i64(get(slab, SIZES_AT) + 8 * np.int64(load_u32(about + BUCKET_SIZE)))
+
+
+@part
+def _most_rows(bucket: Any, capacity: Any) -> Any:
+    """How many rows a segment may be of. Buckets have about equally many; but they do not grow at the same time."""
+    share = np.float64((bucket * 40503) % 65536) / 65536.0
+    return np.int64((_FULLEST + _SPAN * share) * np.float64(capacity))
+
+
+@part
+def free_segment(slab: Any, bucket: Any) -> Any:
+    """Take a bucket's segment from it."""
     about = bucket_at(slab, bucket)
-    before = load_i64(about + BUCKET_CAPACITY)
-    # Buckets have about equally many rows. They begin at different sizes, so that they do not grow at the same time.
-    capacity = before if before > 0 else _LEAST + (bucket * 157) % (_LEAST // 2)
-    while rows * 5 > capacity * 4:
-        capacity += capacity // 2
-    capacity = min(capacity, slab[INDEX_STRIDE])
-    if capacity == before:
+    segment = load_i64(about + BUCKET_SEGMENT)
+    if segment == 0:
         return
+    size = np.int64(load_u32(about + BUCKET_SIZE))
+    free = get(slab, N_FREE_SEGMENTS_AT) + 16 * size
+    store_i64(get(slab, FREE_SEGMENTS_AT) + 8 * (size * get(slab, N_BUCKETS) + load_i64(free)), segment)
+    store_i64(free, load_i64(free) + 1)
+    add(slab, OUTGROWN, np.int64(1))
+    add(slab, INDEX_ENTRIES, -capacity_of(slab, about))
+    store_i64(about + BUCKET_SEGMENT, np.int64(0))
+
+
+@part
+def _take_segment(slab: Any, bucket: Any, size: Any) -> Any:
+    capacity = load_i64(get(slab, SIZES_AT) + 8 * size)
+    free = get(slab, N_FREE_SEGMENTS_AT) + 16 * size
+    if load_i64(free) > 0:
+        left = load_i64(free) - 1
+        store_i64(free, left)
+        store_i64(free + 8, min(load_i64(free + 8), left))
+        segment = load_i64(get(slab, FREE_SEGMENTS_AT) + 8 * (size * get(slab, N_BUCKETS) + left))
+    else:
+        segment = get(slab, SEGMENTS_AT) + WORD * get(slab, NEXT_SEGMENT)
+        add(slab, NEXT_SEGMENT, capacity)
+    about = bucket_at(slab, bucket)
     bits = np.int64(1)
     while (np.int64(1) << bits) <= capacity:
         bits += 1
-    store_i64(about + BUCKET_CAPACITY, capacity)
-    store_i64(about + BUCKET_BITS, bits)
-    slab[INDEX_ENTRIES] += capacity - before
-    segment = segment_at(slab, bucket)
-    for place in range(capacity):
-        store_u32(segment + WORD * place, np.uint32(0))
-    for row in range(load_i64(about + BUCKET_ROWS)):
-        _put(segment, capacity, bits, hash_of_row(row_at(slab, bucket, row)), row)
+    store_i64(about + BUCKET_SEGMENT, segment)
+    store_u32(about + BUCKET_SIZE, np.uint32(size))
+    store_u32(about + BUCKET_BITS, np.uint32(bits))
+    add(slab, INDEX_ENTRIES, capacity)
+    return segment
+
+
+@part
+def grow(slab: Any, bucket: Any, rows: Any) -> Any:
+    """Give a bucket a segment that is large enough for so many rows, and fill it, unless it has one."""
+    about = bucket_at(slab, bucket)
+    size = np.int64(0)
+    if load_i64(about + BUCKET_SEGMENT) != 0:
+        if rows <= _most_rows(bucket, capacity_of(slab, about)):
+            return
+        size = np.int64(load_u32(about + BUCKET_SIZE))
+    while rows > _most_rows(bucket, load_i64(get(slab, SIZES_AT) + 8 * size)):
+        size += 1
+    free_segment(slab, bucket)
+    segment = _take_segment(slab, bucket, size)
+    capacity = capacity_of(slab, about)
+    bits = np.int64(load_u32(about + BUCKET_BITS))
+    clear(segment, WORD * capacity)
+    rows = load_i64(about + BUCKET_ROWS)
+    rows_a_page = np.int64(1) << get(slab, PAGE_SHIFT)
+    row_bytes = get(slab, ROW_BYTES)
+    for first in range(0, rows, rows_a_page):
+        at = row_at(slab, bucket, first)
+        for row in range(first, min(first + rows_a_page, rows)):
+            prefetch(at + _AHEAD * row_bytes)
+            _put(segment, capacity, bits, hash_of_row(at), row)
+            at += row_bytes
 
 
 @part
@@ -189,30 +245,30 @@ def append(slab: Any, bucket: Any, hashed: Any) -> Any:
     """Make a row at the end of a bucket; the answer is its address. Who calls writes all of it."""
     about = bucket_at(slab, bucket)
     row = load_i64(about + BUCKET_ROWS)
-    if (row + 1) * 5 > load_i64(about + BUCKET_CAPACITY) * 4:
-        grow(slab, bucket, row + 1)
-    shift = slab[PAGE_SHIFT]
+    grow(slab, bucket, row + 1)
+    shift = get(slab, PAGE_SHIFT)
     if row & ((1 << shift) - 1) == 0:
-        if slab[N_FREE] > 0:
-            slab[N_FREE] -= 1
-            slab[N_CLEAN] = min(slab[N_CLEAN], slab[N_FREE])
-            page = load_i64(slab[FREE_AT] + 8 * slab[N_FREE])
+        if get(slab, N_FREE) > 0:
+            add(slab, N_FREE, -1)
+            put(slab, N_CLEAN, min(get(slab, N_CLEAN), get(slab, N_FREE)))
+            page = load_i64(get(slab, FREE_AT) + 8 * get(slab, N_FREE))
         else:
-            page = slab[NEXT_PAGE]
-            slab[NEXT_PAGE] += 1
-        store_u32(slab[PAGES_AT] + WORD * (bucket * slab[PAGES_WIDTH] + (row >> shift)), np.uint32(page))
+            page = get(slab, NEXT_PAGE)
+            add(slab, NEXT_PAGE, 1)
+        store_u32(get(slab, PAGES_AT) + WORD * (bucket * get(slab, PAGES_WIDTH) + (row >> shift)), np.uint32(page))
     store_i64(about + BUCKET_ROWS, row + 1)
-    slab[MOST_ROWS] = max(slab[MOST_ROWS], row + 1)
-    capacity = load_i64(about + BUCKET_CAPACITY)
-    _put(segment_at(slab, bucket), capacity, load_i64(about + BUCKET_BITS), hashed, row)
+    put(slab, MOST_ROWS, max(get(slab, MOST_ROWS), row + 1))
+    bits = np.int64(load_u32(about + BUCKET_BITS))
+    _put(load_i64(about + BUCKET_SEGMENT), capacity_of(slab, about), bits, hashed, row)
     return row_at(slab, bucket, row)
 
 
 @part
 def _erase(slab: Any, bucket: Any, place: Any) -> Any:
     """Take an entry out, and move those after it up, so that each can still be found."""
-    capacity = load_i64(bucket_at(slab, bucket) + BUCKET_CAPACITY)
-    segment = segment_at(slab, bucket)
+    about = bucket_at(slab, bucket)
+    capacity = capacity_of(slab, about)
+    segment = load_i64(about + BUCKET_SEGMENT)
     hole = place
     at = place
     while True:
@@ -234,9 +290,9 @@ def _erase(slab: Any, bucket: Any, place: Any) -> Any:
 @part
 def free_last_page(slab: Any, bucket: Any, rows: Any) -> Any:
     """A bucket shrinks to so many rows, of which none is in the page that the next one would be in."""
-    page = load_u32(slab[PAGES_AT] + WORD * (bucket * slab[PAGES_WIDTH] + (rows >> slab[PAGE_SHIFT])))
-    store_i64(slab[FREE_AT] + 8 * slab[N_FREE], np.int64(page))
-    slab[N_FREE] += 1
+    page = load_u32(get(slab, PAGES_AT) + WORD * (bucket * get(slab, PAGES_WIDTH) + (rows >> get(slab, PAGE_SHIFT))))
+    store_i64(get(slab, FREE_AT) + 8 * get(slab, N_FREE), np.int64(page))
+    add(slab, N_FREE, 1)
 
 
 @part
@@ -250,10 +306,9 @@ def remove(slab: Any, bucket: Any, place: Any) -> Any:
     if row != last:
         source = row_at(slab, bucket, last)
         moved = find_place(slab, bucket, hash_of_row(source), load_u32(source + TABLE), load_i64(source + ID))
-        mark = mark_of(hash_of_row(source), load_i64(about + BUCKET_BITS))
-        store_u32(segment_at(slab, bucket) + WORD * moved, np.uint32(mark | (row + 1)))
-        for word in range(0, slab[ROW_BYTES], WORD):
-            store_u32(to + word, load_u32(source + word))
+        mark = mark_of(hash_of_row(source), np.int64(load_u32(about + BUCKET_BITS)))
+        store_u32(load_i64(about + BUCKET_SEGMENT) + WORD * moved, np.uint32(mark | (row + 1)))
+        copy(to, source, get(slab, ROW_BYTES))
     store_i64(about + BUCKET_ROWS, last)
-    if last & ((1 << slab[PAGE_SHIFT]) - 1) == 0:
+    if last & ((1 << get(slab, PAGE_SHIFT)) - 1) == 0:
         free_last_page(slab, bucket, last)

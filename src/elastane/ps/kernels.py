@@ -1,7 +1,7 @@
 """What a store does with rows, compiled, and with the GIL released. Who calls holds the store's lock.
 
-Rows of large tables are not in the cache. So ids go through in blocks, in three passes that each ask for the memory
-that the next one needs: hash and ask for the index, look into the index and ask for the row, then use the row.
+Rows of large tables are not in the cache. So ids go through in blocks, and memory is asked for some ids ahead of where
+it is used: the place in the index when an id is hashed, and the row, as the index has it, before it is read.
 """
 
 from __future__ import annotations
@@ -10,21 +10,22 @@ from typing import Any
 
 import numpy as np
 
-from elastane.ps.addresses import WORD, floats, load_i64, load_u32, prefetch, store_i64, store_u32
+from elastane.ps.addresses import WORD, add, copy, get, load_f64, load_i64, load_u32, prefetch, store_i64, store_u32
 from elastane.ps.compiled import kernel, part
 from elastane.ps.hashing import bucket_of, hash64, salt_of
-from elastane.ps.index import append, bucket_at, find, find_place, guess, is_row, place_of, remove, segment_at
+from elastane.ps.index import append, bucket_at, capacity_of, find, find_place, guess, is_row, place_of, remove
 from elastane.ps.initial import fill_initial
-from elastane.ps.optimizers import fill_slots, update_row
+from elastane.ps.optimizers import SETTINGS, fill_slots, update_row
 from elastane.ps.slab import (
-    BUCKET_CAPACITY,
     BUCKET_LOAD,
     BUCKET_ROWS,
+    BUCKET_SEGMENT,
     DIM,
     FREQUENCY,
     ID,
     LAST_STEP,
     ROW_BYTES,
+    SLAB_FIELDS,
     TABLE,
     WEIGHTS,
 )
@@ -36,30 +37,46 @@ TABLE_FIELDS = 9
 COUNTERS = 0
 """The slab of the ids that are counted until they are admitted: rows of no weights."""
 
-_BLOCK = 128
+_BLOCK = 256
+_INDEX_AHEAD = 24
+_ROWS_AHEAD = 16
 _LINE = 64
+
+
+@part
+def slab_at(slabs: Any, place: Any) -> Any:
+    """The address of what is known of a slab."""
+    return slabs + 8 * SLAB_FIELDS * place
 
 
 @part
 def _look_ahead(
     slab: Any, n_buckets: Any, salt: Any, ids_at: Any, count: Any, need: Any, hashes: Any, buckets: Any, rows: Any
 ) -> Any:
-    """The first two passes over a block of ids: their hashes, buckets, and most likely rows."""
-    for i in range(count):
-        hashed = hash64(load_i64(ids_at + 8 * i), salt)
-        bucket = bucket_of(hashed, n_buckets)
-        hashes[i] = hashed
-        buckets[i] = bucket
-        about = bucket_at(slab, bucket)
-        store_i64(about + BUCKET_LOAD, load_i64(about + BUCKET_LOAD) + 1)
-        prefetch(segment_at(slab, bucket) + WORD * place_of(hashed, load_i64(about + BUCKET_CAPACITY)))
-    for i in range(count):
-        row = guess(slab, buckets[i], hashes[i])
-        rows[i] = row
-        if row != 0:
-            for line in range(0, need, _LINE):
-                prefetch(row + line)
-            prefetch(row + need - 1)
+    """The hashes, buckets, and most likely rows of a block of ids; the first rows are asked for."""
+    for i in range(count + _INDEX_AHEAD):
+        if i < count:
+            hashed = hash64(load_i64(ids_at + 8 * i), salt)
+            bucket = bucket_of(hashed, n_buckets)
+            hashes[i] = hashed
+            buckets[i] = bucket
+            about = bucket_at(slab, bucket)
+            store_i64(about + BUCKET_LOAD, load_i64(about + BUCKET_LOAD) + 1)
+            prefetch(load_i64(about + BUCKET_SEGMENT) + WORD * place_of(hashed, capacity_of(slab, about)))
+        at = i - _INDEX_AHEAD
+        if at >= 0:
+            row = guess(slab, buckets[at], hashes[at])
+            rows[at] = row
+            if at < _ROWS_AHEAD:
+                _ask_for(row, need)
+
+
+@part
+def _ask_for(row: Any, need: Any) -> Any:
+    if row != 0:
+        for line in range(0, need, _LINE):
+            prefetch(row + line)
+        prefetch(row + need - 1)
 
 
 @part
@@ -78,26 +95,33 @@ def pull(slabs: Any, tables: Any, scales: Any, n_buckets: Any, groups: Any, coun
     rows = np.empty(_BLOCK, np.int64)
     out = outs[0]
     for group in range(len(groups)):
-        table = tables[groups[group]]
-        slab = slabs[table[SLAB]]
-        number = np.uint32(table[NUMBER])
+        table = tables + 8 * TABLE_FIELDS * groups[group]
+        slab = slab_at(slabs, get(table, SLAB))
+        number = np.uint32(get(table, NUMBER))
         salt = salt_of(number)
-        dim = slab[DIM]
+        dim = get(slab, DIM)
+        need = WEIGHTS + WORD * dim
         if len(outs) > 1:
             out = outs[group]
         for start in range(0, counts[group], _BLOCK):
             count = min(_BLOCK, counts[group] - start)
-            _look_ahead(slab, n_buckets, salt, ids_at, count, WEIGHTS + WORD * dim, hashes, buckets, rows)
+            _look_ahead(slab, n_buckets, salt, ids_at, count, need, hashes, buckets, rows)
             for i in range(count):
+                if i + _ROWS_AHEAD < count:
+                    _ask_for(rows[i + _ROWS_AHEAD], need)
                 key = load_i64(ids_at + 8 * i)
                 row = _sure(slab, rows[i], buckets[i], hashes[i], number, key)
                 if row == 0:
-                    fill_initial(out, dim, table[INITIAL], scales[groups[group]], np.uint64(table[STREAM]), key)
+                    fill_initial(
+                        out,
+                        dim,
+                        get(table, INITIAL),
+                        load_f64(scales + 8 * groups[group]),
+                        np.uint64(get(table, STREAM)),
+                        key,
+                    )
                 else:
-                    source = floats(row + WEIGHTS, dim)
-                    to = floats(out, dim)
-                    for column in range(dim):
-                        to[column] = source[column]
+                    copy(out, row + WEIGHTS, WORD * dim)
                 out += WORD * dim
             ids_at += 8 * count
 
@@ -105,31 +129,31 @@ def pull(slabs: Any, tables: Any, scales: Any, n_buckets: Any, groups: Any, coun
 @part
 def _admitted(slabs: Any, table: Any, bucket: Any, hashed: Any, key: Any, step: Any) -> Any:
     """Count a push of an id that has no row; whether it is now to have one."""
-    if table[ADMIT_AFTER] == 0:
+    if get(table, ADMIT_AFTER) == 0:
         return True
-    counters = slabs[COUNTERS]
-    number = np.uint32(table[NUMBER])
+    counters = slab_at(slabs, COUNTERS)
+    number = np.uint32(get(table, NUMBER))
     row = find(counters, bucket, hashed, number, key)
-    if row != 0 and np.int64(load_u32(row + FREQUENCY)) >= table[ADMIT_AFTER]:
+    if row != 0 and np.int64(load_u32(row + FREQUENCY)) >= get(table, ADMIT_AFTER):
         _forget_counter(slabs, table, bucket, hashed, key)
         return True
     if row == 0:
         row = append(counters, bucket, hashed)
         _write_head(row, number, key, np.int64(0), step)
-        table[COUNTED] += 1
+        add(table, COUNTED, 1)
     _count(row, step)
     return False
 
 
 @part
 def _forget_counter(slabs: Any, table: Any, bucket: Any, hashed: Any, key: Any) -> Any:
-    counters = slabs[COUNTERS]
+    counters = slab_at(slabs, COUNTERS)
     if load_i64(bucket_at(counters, bucket) + BUCKET_ROWS) == 0:
         return
-    place = find_place(counters, bucket, hashed, np.uint32(table[NUMBER]), key)
+    place = find_place(counters, bucket, hashed, np.uint32(get(table, NUMBER)), key)
     if place >= 0:
         remove(counters, bucket, place)
-        table[COUNTED] -= 1
+        add(table, COUNTED, -1)
 
 
 @part
@@ -150,10 +174,10 @@ def _count(row: Any, step: Any) -> Any:
 @part
 def _new_row(slab: Any, table: Any, scale: Any, settings: Any, bucket: Any, hashed: Any, key: Any) -> Any:
     row = append(slab, bucket, hashed)
-    _write_head(row, np.uint32(table[NUMBER]), key, np.int64(0), np.int64(0))
-    fill_initial(row + WEIGHTS, slab[DIM], table[INITIAL], scale, np.uint64(table[STREAM]), key)
-    fill_slots(row, table[OPTIMIZER], slab[DIM], settings)
-    table[ROWS] += 1
+    _write_head(row, np.uint32(get(table, NUMBER)), key, np.int64(0), np.int64(0))
+    fill_initial(row + WEIGHTS, get(slab, DIM), get(table, INITIAL), scale, np.uint64(get(table, STREAM)), key)
+    fill_slots(row, get(table, OPTIMIZER), get(slab, DIM), settings)
+    add(table, ROWS, 1)
     return row
 
 
@@ -177,27 +201,32 @@ def push(
     rows = np.empty(_BLOCK, np.int64)
     gradient = gradients[0]
     for group in range(len(groups)):
-        table = tables[groups[group]]
-        slab = slabs[table[SLAB]]
-        settings = all_settings[groups[group]]
-        number = np.uint32(table[NUMBER])
+        table = tables + 8 * TABLE_FIELDS * groups[group]
+        slab = slab_at(slabs, get(table, SLAB))
+        settings = all_settings + 8 * SETTINGS * groups[group]
+        number = np.uint32(get(table, NUMBER))
         salt = salt_of(number)
-        dim = slab[DIM]
+        dim = get(slab, DIM)
+        need = get(slab, ROW_BYTES)
         if len(gradients) > 1:
             gradient = gradients[group]
         for start in range(0, counts[group], _BLOCK):
             count = min(_BLOCK, counts[group] - start)
-            _look_ahead(slab, n_buckets, salt, ids_at, count, slab[ROW_BYTES], hashes, buckets, rows)
+            _look_ahead(slab, n_buckets, salt, ids_at, count, need, hashes, buckets, rows)
             for i in range(count):
+                if i + _ROWS_AHEAD < count:
+                    _ask_for(rows[i + _ROWS_AHEAD], need)
                 key = load_i64(ids_at + 8 * i)
                 row = _sure(slab, rows[i], buckets[i], hashes[i], number, key)
                 if row == 0:  # An id that stands twice in the block may have got its row meanwhile.
                     row = find(slab, buckets[i], hashes[i], number, key)
                 if row == 0 and _admitted(slabs, table, buckets[i], hashes[i], key, step):
-                    row = _new_row(slab, table, scales[groups[group]], settings, buckets[i], hashes[i], key)
+                    row = _new_row(
+                        slab, table, load_f64(scales + 8 * groups[group]), settings, buckets[i], hashes[i], key
+                    )
                 if row != 0:
                     updates = np.int64(load_u32(row + FREQUENCY))
-                    update_row(row, table[OPTIMIZER], dim, gradient, rates[group], settings, updates)
+                    update_row(row, get(table, OPTIMIZER), dim, gradient, rates[group], settings, updates)
                     _count(row, step)
                 gradient += WORD * dim
             ids_at += 8 * count
@@ -217,9 +246,9 @@ def assign(
     only_new: Any,
 ) -> Any:
     """Set the weights of ids of one table; with `only_new`, of those that have no row yet."""
-    slab = slabs[table[SLAB]]
-    number = np.uint32(table[NUMBER])
-    dim = slab[DIM]
+    slab = slab_at(slabs, get(table, SLAB))
+    number = np.uint32(get(table, NUMBER))
+    dim = get(slab, DIM)
     for i in range(count):
         key = load_i64(ids_at + 8 * i)
         hashed = hash64(key, salt_of(number))
@@ -231,10 +260,7 @@ def assign(
             _forget_counter(slabs, table, bucket, hashed, key)
             row = _new_row(slab, table, scale, settings, bucket, hashed, key)
             store_u32(row + LAST_STEP, np.uint32(step))
-        source = floats(values_at + WORD * dim * i, dim)
-        to = floats(row + WEIGHTS, dim)
-        for column in range(dim):
-            to[column] = source[column]
+        copy(row + WEIGHTS, values_at + WORD * dim * i, WORD * dim)
 
 
 @kernel
@@ -242,13 +268,13 @@ def count_missing(slabs: Any, tables: Any, n_buckets: Any, groups: Any, counts: 
     """How many bytes new rows for these ids would take."""
     total = np.int64(0)
     for group in range(len(groups)):
-        table = tables[groups[group]]
-        slab = slabs[table[SLAB]]
-        number = np.uint32(table[NUMBER])
+        table = tables + 8 * TABLE_FIELDS * groups[group]
+        slab = slab_at(slabs, get(table, SLAB))
+        number = np.uint32(get(table, NUMBER))
         for _ in range(counts[group]):
             key = load_i64(ids_at)
             hashed = hash64(key, salt_of(number))
             if find(slab, bucket_of(hashed, n_buckets), hashed, number, key) == 0:
-                total += slab[ROW_BYTES] + 2 * WORD
+                total += get(slab, ROW_BYTES) + 2 * WORD
             ids_at += 8
     return total

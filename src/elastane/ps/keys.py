@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from elastane.ps.addresses import address_of, floats, longs
+from elastane.ps.addresses import address_of, floats, load_i64
 from elastane.ps.compiled import kernel
 from elastane.ps.frames import Keys, Push
 from elastane.ps.hashing import bucket_of, hash64, salt_of
@@ -82,14 +82,14 @@ def gather(
     order: Positions, counts: Positions, starts: Positions, addresses: Positions, dims: Positions, out: Rows
 ) -> None:
     """Put rows of the tables' arrays one after another into `out`; `order` has places among all ids, by table."""
-    _gather(order, counts, starts, addresses, dims, out)
+    _gather(order, counts, starts, addresses, dims, address_of(out))
 
 
 def scatter(
     order: Positions, counts: Positions, starts: Positions, addresses: Positions, dims: Positions, rows: Rows
 ) -> None:
     """Put rows that lie one after another at their places in the tables' arrays."""
-    _scatter(order, counts, starts, addresses, dims, rows)
+    _scatter(order, counts, starts, addresses, dims, address_of(rows))
 
 
 def judge(
@@ -153,11 +153,10 @@ def warm_up() -> None:
 
 @kernel
 def _unique(ids_at: Any, n: Any, places: Any, found: Any, inverse: Any) -> Any:
-    ids = longs(ids_at, n)
     mask = np.uint64(len(places) - 1)
     count = 0
     for i in range(n):
-        key = ids[i]
+        key = load_i64(ids_at + 8 * i)
         at = hash64(key, np.uint64(0)) & mask
         while True:
             place = places[at]
@@ -227,32 +226,33 @@ def _route(
 
 
 @kernel
-def _gather(order: Any, counts: Any, starts: Any, addresses: Any, dims: Any, out: Any) -> Any:
+def _gather(order: Any, counts: Any, starts: Any, addresses: Any, dims: Any, out_at: Any) -> Any:
+    # Each row is an array of its own: then the copy of one is a few wide moves.
     at = 0
-    written = 0
     for table in range(len(counts)):
         dim = dims[table]
-        rows = floats(addresses[table], (starts[table + 1] - starts[table]) * dim)
+        rows_at = addresses[table] - starts[table] * dim * 4
         for _ in range(counts[table]):
-            row = (order[at] - starts[table]) * dim
+            row = floats(rows_at + order[at] * dim * 4, dim)
+            out = floats(out_at, dim)
             for column in range(dim):
-                out[written + column] = rows[row + column]
-            written += dim
+                out[column] = row[column]
+            out_at += dim * 4
             at += 1
 
 
 @kernel
-def _scatter(order: Any, counts: Any, starts: Any, addresses: Any, dims: Any, rows: Any) -> Any:
+def _scatter(order: Any, counts: Any, starts: Any, addresses: Any, dims: Any, rows_at: Any) -> Any:
     at = 0
-    taken = 0
     for table in range(len(counts)):
         dim = dims[table]
-        out = floats(addresses[table], (starts[table + 1] - starts[table]) * dim)
+        out_at = addresses[table] - starts[table] * dim * 4
         for _ in range(counts[table]):
-            row = (order[at] - starts[table]) * dim
+            row = floats(rows_at, dim)
+            out = floats(out_at + order[at] * dim * 4, dim)
             for column in range(dim):
-                out[row + column] = rows[taken + column]
-            taken += dim
+                out[column] = row[column]
+            rows_at += dim * 4
             at += 1
 
 

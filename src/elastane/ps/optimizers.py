@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from elastane.model.ps import OptimizerKind, OptimizerSpec
-from elastane.ps.addresses import WORD, floats
+from elastane.ps.addresses import WORD, floats, load_f64
 from elastane.ps.compiled import part
 from elastane.ps.slab import WEIGHTS
 
@@ -47,6 +47,12 @@ def settings_of(spec: OptimizerSpec) -> npt.NDArray[np.float64]:
 
 
 @part
+def setting(settings: Any, which: Any) -> Any:
+    """One of the settings at an address."""
+    return load_f64(settings + 8 * which)
+
+
+@part
 def fill_slots(at: Any, kind: Any, dim: Any, settings: Any) -> Any:
     """Write the slots that a row begins with."""
     if kind == SGD:
@@ -61,10 +67,10 @@ def fill_slots(at: Any, kind: Any, dim: Any, settings: Any) -> Any:
         slots[i] = np.float32(0.0)
     if kind in (ADAGRAD, ROWWISE_ADAGRAD):
         for i in range(count):
-            slots[i] = np.float32(settings[ACCUMULATOR])
+            slots[i] = np.float32(setting(settings, ACCUMULATOR))
     elif kind == FTRL:
         for i in range(dim):
-            slots[dim + i] = np.float32(settings[ACCUMULATOR])
+            slots[dim + i] = np.float32(setting(settings, ACCUMULATOR))
 
 
 @part
@@ -75,14 +81,14 @@ def _sgd(w: Any, g: Any, dim: Any, lr: Any, decay: Any) -> Any:
 
 @part
 def _momentum(w: Any, g: Any, s: Any, dim: Any, lr: Any, settings: Any, updates: Any) -> Any:
-    decay = np.float32(settings[DECAY])
-    factor = np.float32(settings[FACTOR])
-    share = np.float32(1.0 - settings[DAMPENING])
+    decay = np.float32(setting(settings, DECAY))
+    factor = np.float32(setting(settings, FACTOR))
+    share = np.float32(1.0 - setting(settings, DAMPENING))
     if updates == 0:
         factor = np.float32(0.0)
         share = np.float32(1.0)
-    ahead = np.float32(settings[FACTOR])
-    if settings[NESTEROV] != 0.0:
+    ahead = np.float32(setting(settings, FACTOR))
+    if setting(settings, NESTEROV) != 0.0:
         for i in range(dim):
             d = g[i] + decay * w[i]
             s[i] = factor * s[i] + share * d
@@ -95,8 +101,8 @@ def _momentum(w: Any, g: Any, s: Any, dim: Any, lr: Any, settings: Any, updates:
 
 @part
 def _adagrad(w: Any, g: Any, s: Any, dim: Any, lr: Any, settings: Any) -> Any:
-    decay = np.float32(settings[DECAY])
-    eps = np.float32(settings[EPS])
+    decay = np.float32(setting(settings, DECAY))
+    eps = np.float32(setting(settings, EPS))
     for i in range(dim):
         d = g[i] + decay * w[i]
         s[i] += d * d
@@ -105,27 +111,27 @@ def _adagrad(w: Any, g: Any, s: Any, dim: Any, lr: Any, settings: Any) -> Any:
 
 @part
 def _rowwise_adagrad(w: Any, g: Any, s: Any, dim: Any, lr: Any, settings: Any) -> Any:
-    decay = np.float32(settings[DECAY])
+    decay = np.float32(setting(settings, DECAY))
     total = np.float32(0.0)
     for i in range(dim):
         d = g[i] + decay * w[i]
         total += d * d
     s[0] += total / np.float32(dim)
-    rate = lr / (np.sqrt(s[0]) + np.float32(settings[EPS]))
+    rate = lr / (np.sqrt(s[0]) + np.float32(setting(settings, EPS)))
     for i in range(dim):
         w[i] -= rate * (g[i] + decay * w[i])
 
 
 @part
 def _adam(w: Any, g: Any, s: Any, v: Any, dim: Any, lr: Any, settings: Any, updates: Any) -> Any:
-    decay = np.float32(settings[DECAY])
-    eps = np.float32(settings[EPS])
-    beta2 = np.float32(settings[BETA2])
-    share1 = np.float32(1.0 - settings[BETA1])
-    share2 = np.float32(1.0 - settings[BETA2])
+    decay = np.float32(setting(settings, DECAY))
+    eps = np.float32(setting(settings, EPS))
+    beta2 = np.float32(setting(settings, BETA2))
+    share1 = np.float32(1.0 - setting(settings, BETA1))
+    share2 = np.float32(1.0 - setting(settings, BETA2))
     times = np.float64(updates + 1)
-    rate = np.float32(np.float64(lr) / (1.0 - settings[BETA1] ** times))
-    root = np.float32(np.sqrt(1.0 - settings[BETA2] ** times))
+    rate = np.float32(np.float64(lr) / (1.0 - setting(settings, BETA1) ** times))
+    root = np.float32(np.sqrt(1.0 - setting(settings, BETA2) ** times))
     for i in range(dim):
         d = g[i] + decay * w[i]
         s[i] += share1 * (d - s[i])
@@ -135,9 +141,9 @@ def _adam(w: Any, g: Any, s: Any, v: Any, dim: Any, lr: Any, settings: Any, upda
 
 @part
 def _ftrl(w: Any, g: Any, z: Any, n: Any, dim: Any, lr: Any, settings: Any) -> Any:
-    beta = np.float32(settings[BETA])
-    l1 = np.float32(settings[L1])
-    l2 = np.float32(settings[L2])
+    beta = np.float32(setting(settings, BETA))
+    l1 = np.float32(setting(settings, L1))
+    l2 = np.float32(setting(settings, L2))
     for i in range(dim):
         d = g[i]
         after = n[i] + d * d
@@ -159,7 +165,7 @@ def update_row(row: Any, kind: Any, dim: Any, gradient_at: Any, lr: Any, setting
     if kind == ADAGRAD:
         _adagrad(w, g, s, dim, lr, settings)
     elif kind == SGD:
-        _sgd(w, g, dim, lr, np.float32(settings[DECAY]))
+        _sgd(w, g, dim, lr, np.float32(setting(settings, DECAY)))
     elif kind == ADAM:
         _adam(w, g, s, floats(row + WEIGHTS + 2 * WORD * dim, dim), dim, lr, settings, updates)
     elif kind == MOMENTUM:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 import threading
+import time
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -39,7 +40,8 @@ class _Job:
 class Ownership:
     """The buckets of one server, as they come and go. Callable from any thread."""
 
-    def __init__(self, engine: Engine, token: str) -> None:
+    def __init__(self, engine: Engine, token: str, copy_share: float = 1.0) -> None:
+        self._copy_share = copy_share
         self._engine = engine
         self._ledger = engine.ledger
         self._token = token
@@ -208,10 +210,19 @@ class Ownership:
                 if self._stopped:
                     return
                 job = self._jobs.popleft()
+            begin = time.monotonic()
+            requests = self._engine.requests
             try:
                 self._do(job)
             except ElastaneError as error:
                 self._engine.tell(ReplicationFailed(job.bucket, job.to, str(error)))
+            if self._engine.requests != requests:
+                self._yield_to_requests(time.monotonic() - begin)
+
+    def _yield_to_requests(self, spent_s: float) -> None:
+        """Rest after a copy for so long that copying takes no more than its share of the time."""
+        with self._wake:
+            self._wake.wait_for(lambda: self._stopped, spent_s * (1 / self._copy_share - 1))
 
     def _do(self, job: _Job) -> None:
         ledger, bucket = self._ledger, job.bucket

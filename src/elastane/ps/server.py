@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -20,11 +21,15 @@ from elastane.ps.part_file import SavedPart
 from elastane.ps.server_events import OnEvent
 from elastane.ps.store import Store, warm_up
 
+_SWITCH_S = 0.0005
+"""How long a thread may keep the interpreter from others: a request must not wait for a copy's bookkeeping."""
+
 
 class ParameterServer:
     """Serves the rows of a store to clients and to other servers. Its methods may be called from any thread.
 
-    It owns no bucket until it is told to. `on_event` is called from its threads, and must not wait.
+    It owns no bucket until it is told to. `on_event` is called from its threads, and must not wait. `copy_share` is the
+    part of the time that it may spend on copies to other servers while there are requests.
     """
 
     def __init__(
@@ -36,16 +41,18 @@ class ParameterServer:
         on_event: OnEvent,
         *,
         life: int = 0,
+        copy_share: float = 0.2,
         most_body: int = frames.MAX_BODY,
     ) -> None:
         self.store = store
         self._life = life
         self._engine = Engine(store, n_buckets, server_id, on_event)
-        self._ownership = Ownership(self._engine, token)
+        self._ownership = Ownership(self._engine, token, copy_share)
         self._connections = Connections(self._engine, self._ownership, token, life, most_body)
 
     def start(self, port: int = 0) -> tuple[str, int, str]:
         """Listen on loopback, at this port or a free one, and on a Unix socket: the host, the port, and the path."""
+        sys.setswitchinterval(_SWITCH_S)
         warm_up()
         keys.warm_up()
         host, port, path = self._connections.start(port)

@@ -22,22 +22,26 @@ ID, TABLE, FREQUENCY, LAST_STEP, WEIGHTS = 0, 8, 12, 16, 20
 HEAD_WORDS = WEIGHTS // WORD
 
 # What kernels know of a slab: one row of int64 numbers.
-ROWS_AT, ROW_BYTES, PAGE_SHIFT, PAGE_BYTES = 0, 1, 2, 3
-BUCKETS_AT, PAGES_AT, PAGES_WIDTH, INDEX_AT, INDEX_STRIDE = 4, 5, 6, 7, 8
-FREE_AT, N_FREE, N_CLEAN, NEXT_PAGE, MOST_ROWS, INDEX_ENTRIES, DIM = 9, 10, 11, 12, 13, 14, 15
-SLAB_FIELDS = 16
+ROWS_AT, ROW_BYTES, PAGE_SHIFT, PAGE_BYTES, DIM = range(5)
+BUCKETS_AT, PAGES_AT, PAGES_WIDTH, NEXT_PAGE, MOST_ROWS = range(5, 10)
+FREE_AT, N_FREE, N_CLEAN = range(10, 13)
+SIZES_AT, SEGMENTS_AT, NEXT_SEGMENT, FREE_SEGMENTS_AT, N_FREE_SEGMENTS_AT, INDEX_ENTRIES, N_BUCKETS, OUTGROWN = range(
+    13, 21
+)
+SLAB_FIELDS = 21
 
-# What they know of a bucket of it: four int64 numbers.
-BUCKET_ROWS, BUCKET_CAPACITY, BUCKET_BITS, BUCKET_LOAD = 0, 8, 16, 24
+# What they know of a bucket of it, in bytes: int64 numbers, of which one is two uint32.
+BUCKET_ROWS, BUCKET_SEGMENT, BUCKET_SIZE, BUCKET_BITS, BUCKET_LOAD = 0, 8, 16, 20, 24
 BUCKET_BYTES = 32
 
 _MAP_NORESERVE = 0x4000  # Linux's; Python names it from 3.13 on.
 _PAGE_BYTES = 256 << 10
 _SYSTEM_PAGE = 4096
-_HUGE_FROM = 256 << 20
-"""Up to here a slab takes memory by small pages of the system, so that a small table takes little."""
+_HUGE_ROWS_FROM = 256 << 20
+_HUGE_INDEX_FROM = 16 << 20
+"""Up to here memory is taken by small pages of the system, so that a small table takes little."""
 _INDEX_ENTRIES = 2**36
-_FULLEST = 0.9
+_LEAST_SEGMENT = _SYSTEM_PAGE // WORD
 
 
 class Reserved:
@@ -73,13 +77,19 @@ class Slab:
         self._most_pages = (4 * memory) // self.page_bytes + n_buckets
         self._rows = Reserved(self._most_pages * self.page_bytes)
         if hasattr(mmap, "MADV_HUGEPAGE"):
-            self._rows.use_huge_pages(_HUGE_FROM)
-        stride = min(2**31, _INDEX_ENTRIES // n_buckets)
-        self._index = Reserved(n_buckets * stride * WORD)
+            self._rows.use_huge_pages(_HUGE_ROWS_FROM)
+        self._sizes = _segment_sizes(n_buckets)
+        self._index = Reserved(int(self._sizes.sum()) * n_buckets * WORD)
+        if hasattr(mmap, "MADV_HUGEPAGE"):
+            self._index.use_huge_pages(_HUGE_INDEX_FROM)
+        # A bucket has one segment, and one that is free is taken before a new one is made: so there are no more.
+        self._free_segments: npt.NDArray[np.int64] = np.zeros((len(self._sizes), n_buckets), np.int64)
+        self._n_free_segments: npt.NDArray[np.int64] = np.zeros((len(self._sizes), 2), np.int64)
         self.buckets: npt.NDArray[np.int64] = np.zeros((n_buckets, BUCKET_BYTES // 8), np.int64)
         self._pages: npt.NDArray[np.uint32] = np.zeros((n_buckets, 1), np.uint32)
         self._free: npt.NDArray[np.int64] = np.zeros(16, np.int64)
         self.fields = fields
+        self.fields_at = address_of(fields)
         for field, value in {
             ROWS_AT: self._rows.address,
             ROW_BYTES: self.row_bytes,
@@ -88,10 +98,13 @@ class Slab:
             BUCKETS_AT: address_of(self.buckets),
             PAGES_AT: address_of(self._pages),
             PAGES_WIDTH: 1,
-            INDEX_AT: self._index.address,
-            INDEX_STRIDE: stride,
             FREE_AT: address_of(self._free),
             DIM: dim,
+            SIZES_AT: address_of(self._sizes),
+            SEGMENTS_AT: self._index.address,
+            FREE_SEGMENTS_AT: address_of(self._free_segments),
+            N_FREE_SEGMENTS_AT: address_of(self._n_free_segments),
+            N_BUCKETS: n_buckets,
         }.items():
             fields[field] = value
 
@@ -99,7 +112,7 @@ class Slab:
         """See to it that so many rows can be made, whatever their buckets. Raises ServerFull."""
         fields = self.fields
         most = int(fields[MOST_ROWS]) + rows
-        if most > _FULLEST * fields[INDEX_STRIDE]:
+        if most > int(self._sizes[-1]) // 2:
             raise ServerFull(
                 f"a bucket would have {most} rows, which is too many; use more buckets than {self.n_buckets}"
             )
@@ -121,17 +134,23 @@ class Slab:
             self._free = more
             self.fields[FREE_AT] = address_of(more)
 
-    def release_free_pages(self) -> None:
-        """Give the memory of free pages back to the system."""
+    def release(self) -> None:
+        """Give the memory of free pages, and of segments that the index has outgrown, back to the system."""
         fields = self.fields
         for page in self._free[int(fields[N_CLEAN]) : int(fields[N_FREE])].tolist():
             self._rows.release(page * self.page_bytes, self.page_bytes)
         fields[N_CLEAN] = fields[N_FREE]
+        free, clean = self._n_free_segments.T
+        for size in np.flatnonzero(free > clean).tolist():
+            for segment in self._free_segments[size, clean[size] : free[size]].tolist():
+                self._index.release(segment - self._index.address, int(self._sizes[size]) * WORD)
+            clean[size] = free[size]
+        fields[OUTGROWN] = 0
 
-    def release_index(self, bucket: int) -> None:
-        """Give the memory of an empty bucket's index back to the system."""
-        stride = int(self.fields[INDEX_STRIDE]) * WORD
-        self._index.release(bucket * stride, stride)
+    def release_outgrown(self) -> None:
+        """Give back the memory of segments, if there are any that the index has outgrown."""
+        if self.fields[OUTGROWN]:
+            self.release()
 
     def rows_of(self, bucket: int) -> int:
         return int(self.buckets[bucket, BUCKET_ROWS // 8])
@@ -161,3 +180,12 @@ def _page(row_bytes: int) -> tuple[int, int]:
         shift -= 1
     size = row_bytes << shift
     return shift, size + -size % _SYSTEM_PAGE
+
+
+def _segment_sizes(n_buckets: int) -> npt.NDArray[np.int64]:
+    """How many entries a segment of the index may have: whole pages of the system, each time some 2/5 more."""
+    sizes = [_LEAST_SEGMENT]
+    while sizes[-1] < min(2**31, _INDEX_ENTRIES // n_buckets // 4):
+        more = -(-2 * sizes[-1] // (5 * _LEAST_SEGMENT))
+        sizes.append(sizes[-1] + more * _LEAST_SEGMENT)
+    return np.array(sizes, np.int64)

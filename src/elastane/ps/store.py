@@ -46,6 +46,7 @@ class Store:
         self._settings: npt.NDArray[np.float64] = np.zeros((0, optimizers.SETTINGS), np.float64)
         self._sorted: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] = (self._of([]), self._of([]))
         self._slab_fields: npt.NDArray[np.int64] = np.zeros((_MOST_SLABS, SLAB_FIELDS), np.int64)
+        self._slabs_at = address_of(self._slab_fields)
         self._slabs: list[Slab] = []
         self._layouts: dict[tuple[int, int], int] = {}
         self._slab_of(0, 0)  # kernels.COUNTERS
@@ -123,9 +124,9 @@ class Store:
             return
         outs = self._arrays(places, lengths, out)
         kernels.pull(
-            self._slab_fields,
-            self._fields,
-            self._scales,
+            self._slabs_at,
+            address_of(self._fields),
+            address_of(self._scales),
             self.n_buckets,
             self._of(places),
             self._of(lengths),
@@ -160,10 +161,10 @@ class Store:
         self._check_rates(tables, rates, step)
         self._make_room(places, lengths, ids)
         kernels.push(
-            self._slab_fields,
-            self._fields,
-            self._scales,
-            self._settings,
+            self._slabs_at,
+            address_of(self._fields),
+            address_of(self._scales),
+            address_of(self._settings),
             self.n_buckets,
             self._of(places),
             self._of(lengths),
@@ -172,6 +173,7 @@ class Store:
             rates,
             step,
         )
+        self._release_outgrown()
 
     def assign(self, table: int, ids: Ids, values: Floats, *, only_new: bool = True, step: int = 0) -> None:
         """Set the weights of ids; with `only_new` of those that have no row yet. Slots of rows that are there stay.
@@ -191,10 +193,10 @@ class Store:
         self._make_room(places, lengths, ids)
         place = places[0]
         kernels.assign(
-            self._slab_fields,
-            self._fields[place],
+            self._slabs_at,
+            address_of(self._fields[place]),
             self._scales[place],
-            self._settings[place],
+            address_of(self._settings[place]),
             self.n_buckets,
             address_of(ids),
             len(ids),
@@ -202,6 +204,7 @@ class Store:
             step,
             only_new,
         )
+        self._release_outgrown()
 
     def buckets_of(self, tables: Numbers, counts: Numbers, ids: Ids) -> Numbers:
         """The bucket of each id. It needs no table to be defined. Raises InvalidInput if sizes do not fit."""
@@ -278,6 +281,10 @@ class Store:
         for slab, rows in wanted.items():
             self._slabs[slab].make_room(rows)
 
+    def _release_outgrown(self) -> None:
+        for slab in self._slabs:
+            slab.release_outgrown()
+
     def _check_limit(self, places: list[int], lengths: list[int], ids: Ids) -> None:
         if self.memory_limit is None:
             return
@@ -285,7 +292,12 @@ class Store:
         if used + sum(lengths) * max(slab.row_bytes + 2 * WORD for slab in self._slabs) <= self.memory_limit:
             return
         more = kernels.count_missing(
-            self._slab_fields, self._fields, self.n_buckets, self._of(places), self._of(lengths), address_of(ids)
+            self._slabs_at,
+            address_of(self._fields),
+            self.n_buckets,
+            self._of(places),
+            self._of(lengths),
+            address_of(ids),
         )
         if more and used + more > self.memory_limit:
             raise ServerFull(f"{used} bytes of rows and {more} new ones are above the limit of {self.memory_limit}")
@@ -370,7 +382,8 @@ class Store:
             raise ServerFull(f"{self._used()} bytes of rows and {rows.size} more are above {self.memory_limit}")
         slab.make_room(count)
         self._slabs[kernels.COUNTERS].make_room_for_free_pages()
-        bucket_kernels.install(self._slab_fields, place, self._fields, *self._sorted, bucket, at, count)
+        bucket_kernels.install(self._slabs_at, place, self._fields, *self._sorted, bucket, at, count)
+        self._release_outgrown()
 
     def drop(self, bucket: int) -> None:
         """Forget a bucket; its memory goes back to the system."""
@@ -382,9 +395,8 @@ class Store:
         for place, slab in enumerate(self._slabs):
             if slab.rows_of(bucket):
                 slab.make_room_for_free_pages()
-                bucket_kernels.drop(self._slab_fields, place, self._fields, *self._sorted, bucket)
-                slab.release_free_pages()
-                slab.release_index(bucket)
+                bucket_kernels.drop(self._slabs_at, place, self._fields, *self._sorted, bucket)
+                slab.release()
 
     def evict(self, bucket: int, step: int) -> int:
         """Forget rows, and counts, that were not updated for more steps than their tables keep them; how many."""
@@ -398,15 +410,15 @@ class Store:
         for place, slab in enumerate(self._slabs):
             if slab.rows_of(bucket):
                 slab.make_room_for_free_pages()
-                evicted += bucket_kernels.evict(self._slab_fields, place, self._fields, *self._sorted, bucket, step)
-                slab.release_free_pages()
+                evicted += bucket_kernels.evict(self._slabs_at, place, self._fields, *self._sorted, bucket, step)
+                slab.release()
         return evicted
 
     def digest(self, bucket: int) -> int:
         """A checksum of 64 bits over all rows of a bucket, whatever their order: equal on replicas."""
         with self.lock:
             self._check_bucket(bucket)
-            return sum(int(bucket_kernels.digest(slab.fields, bucket)) for slab in self._slabs) & (2**64 - 1)
+            return sum(int(bucket_kernels.digest(slab.fields_at, bucket)) for slab in self._slabs) & (2**64 - 1)
 
     def loads(self) -> npt.NDArray[np.int64]:
         """How many rows of each bucket were pulled and pushed since this was last asked."""

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors.torch import load_file, save
@@ -23,9 +23,12 @@ from elastane.model.errors import InvalidInput
 from elastane.model.evaluation import version_file
 from elastane.torch.collate import collate
 from elastane.torch.snapshot import Snapshot
-from elastane.torch.trainer import Trainer
 from elastane.worker.evaluation import Evaluation, EvaluationClient, beside
 from elastane.worker.link import Link
+
+if TYPE_CHECKING:
+    from elastane.torch.ps_trainer import PSTrainer
+    from elastane.torch.trainer import Trainer
 
 THREADS_END_S = 10.0
 
@@ -89,9 +92,18 @@ class EvaluatorNode:
 class WorkerEvaluation:
     """The part of a worker: it writes versions when it is the first, and evaluates if there is nobody else to do it."""
 
-    def __init__(self, link: Link, trainer: Trainer, model: nn.Module, evaluation: Evaluation) -> None:
+    def __init__(
+        self,
+        link: Link,
+        trainer: Trainer | PSTrainer,
+        model: nn.Module,
+        evaluation: Evaluation,
+        *,
+        every_worker_writes: bool = False,
+    ) -> None:
         self._link = link
         self._trainer = trainer
+        self._every_worker_writes = every_worker_writes
         # A copy of a model can be made only while nothing runs through it, so it is made now if it may be needed.
         spare = None if link.has_evaluators else copy.deepcopy(model)
         self._client = EvaluationClient(
@@ -131,12 +143,18 @@ class WorkerEvaluation:
         if steps == self._steps:
             return
         self._steps = steps
-        if client.wanted and steps % client.wanted == 0 and self._trainer.place.rank == 0 and not self._is_writing:
+        if client.wanted and steps % client.wanted == 0 and not self._is_writing and self._writes(steps):
             snapshot = self._trainer.snapshots.take(model_only=True)
             self._writer = threading.Thread(
                 target=self._write, args=(snapshot, client.folder), name="elastane-version", daemon=True
             )
             self._writer.start()
+
+    def _writes(self, steps: int) -> bool:
+        """Whether it is for this worker to write the version after so many steps."""
+        if self._every_worker_writes:
+            return not (Path(self._client.folder) / version_file(steps)).exists()
+        return self._trainer.place.rank == 0
 
     @property
     def _is_writing(self) -> bool:

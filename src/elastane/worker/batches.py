@@ -66,11 +66,18 @@ class BatchStream:
 
     def _fetch(self, slices: list[Slice]) -> Any:
         try:
-            return self._collate([self._dataset[index] for piece in slices for index in piece.samples])
+            indices = [index for piece in slices for index in piece.samples]
+            return collated(self._dataset, indices, self._collate)
         except BaseException as error:
             # The training code never gets this batch, whatever it makes of the error.
             self._fetch_error = f"{type(error).__name__}: {error}"
             raise
+
+
+def collated(dataset: MapDataset, indices: Sequence[int], collate: Collate) -> Any:
+    """The batch of these samples. A data set that has `__getitems__`, as PyTorch's may, gives them all at once."""
+    at_once = getattr(dataset, "__getitems__", None)
+    return collate([dataset[index] for index in indices] if at_once is None else at_once(indices))
 
 
 def as_columns(samples: Sequence[Any]) -> Any:

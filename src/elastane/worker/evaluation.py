@@ -19,7 +19,7 @@ from elastane.core.metrics import Bounded, Metric
 from elastane.model.errors import InvalidInput
 from elastane.model.evaluation import EvaluateShard, EvaluationSpec, ExportVersion, Goal, MergeStates, Work
 from elastane.rpc.evaluation_wire import check_state
-from elastane.worker.batches import Collate, MapDataset
+from elastane.worker.batches import Collate, MapDataset, collated
 from elastane.worker.link import Link
 
 MOST_SHARDS = 64
@@ -241,8 +241,8 @@ class EvaluationClient:
         for start in range(shard.start, shard.end, size):
             if self._leaving:
                 raise _Leaves
-            samples = [self._evaluation.dataset[index] for index in range(start, min(start + size, shard.end))]
-            found = model.predict(self._collate(samples))
+            indices = range(start, min(start + size, shard.end))
+            found = model.predict(collated(self._evaluation.dataset, indices, self._collate))
             for name, metric in metrics.items():
                 if name not in found:
                     raise InvalidInput(f'evaluate: predict returned nothing for "{name}", only {", ".join(found)}')

@@ -57,6 +57,12 @@ class ShardClient:
         self._lease_round = 0
         link.define(spec, self)
 
+    @property
+    def ready(self) -> bool:
+        """Whether `take` would find samples, or the end, without waiting for what other workers do."""
+        with self._changed:
+            return bool(self._held) or self._may_return(partial=False)
+
     def take(self, count: int) -> list[Slice]:
         """The next `count` samples, fewer at the end of an epoch, none when all is done or the worker leaves.
 

@@ -1,0 +1,67 @@
+"""A small model on parameter servers: whether a sum of taste is above zero, learned by an embedding and a dense part."""
+
+from __future__ import annotations
+
+import argparse
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+import elastane
+from tests.faults import add_faults, inject
+
+IDS, FIELDS = 200, 4
+
+
+class Tastes:
+    """Samples of a few ids each; every id is liked or not."""
+
+    def __init__(self, samples: int) -> None:
+        generator = torch.Generator().manual_seed(1)
+        self.ids = torch.randint(0, IDS, (samples, FIELDS), generator=generator)
+        taste = torch.randn(IDS, generator=generator)
+        self.liked = (taste[self.ids].sum(1) > 0).float()
+
+    def __len__(self) -> int:
+        return len(self.liked)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        return self.ids[index], self.liked[index]
+
+
+class Model(nn.Module):
+    def __init__(self, job: elastane.Job) -> None:
+        super().__init__()
+        self.rows = job.embedding("rows", 8, elastane.adagrad(0.2))
+        self.out = nn.Linear(8 * FIELDS, 1)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        logits: Tensor = self.out(self.rows(ids).flatten(1)).squeeze(1)
+        return logits
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--samples", type=int, default=20_000)
+    parser.add_argument("--ahead", action="store_true")
+    add_faults(parser)
+    options = parser.parse_args()
+    torch.manual_seed(0)
+    with elastane.join() as job:
+        model = Model(job)
+        trainer = job.trainer(model, torch.optim.Adagrad(model.parameters(), lr=0.1))
+        tastes = Tastes(options.samples)
+        ids_of = (lambda batch: {model.rows: batch[0]}) if options.ahead else None
+        made = 0
+        for ids, liked in job.batches(tastes, 50, shard_size=200, ids_of=ids_of):
+            inject(job, options.fault, made)
+            trainer.step(binary_cross_entropy_with_logits(model(ids), liked))
+            made += 1
+        with torch.no_grad():
+            right = ((model(tastes.ids) > 0) == (tastes.liked > 0)).float().mean().item()
+        print(f"made {made} right {right:.3f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
