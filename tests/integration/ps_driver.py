@@ -23,12 +23,12 @@ from elastane.model.errors import ElastaneError
 from elastane.model.ps import Initializer, InitializerKind, OptimizerKind, OptimizerSpec, TableSpec
 from elastane.ps.client import Client
 from elastane.ps.server import ParameterServer
-from elastane.ps.server_events import HandedOver, Replicated, ServerEvent, Took
+from elastane.ps.server_events import HandedOver, Replicated, ReplicationFailed, ServerEvent, Took
 from elastane.ps.store import Store
 
 TOKEN = "the token of the test"
 ZEROS = Initializer(InitializerKind.ZEROS)
-COUNTING = TableSpec("counting", 4, OptimizerSpec(OptimizerKind.SGD, 1.0), ZEROS)
+COUNTING = TableSpec("counting", 32, OptimizerSpec(OptimizerKind.SGD, 1.0), ZEROS)
 """A push of -1 with rate 1 adds exactly 1."""
 
 _ROOT = Path(__file__).parents[2]
@@ -227,6 +227,16 @@ class Cluster:
         owner.ask("hand_over", bucket, to)
         return owner
 
+    def wait_for_end(self, moves: Iterable[tuple[int, ServerProcess, int]]) -> None:
+        """Wait until moves, given with what their source had told before, are done, given up, or their source dead."""
+        for bucket, source, seen in moves:
+            source.wait_for(
+                lambda events, bucket=bucket, seen=seen: any(  # type: ignore[misc]
+                    isinstance(event, HandedOver | ReplicationFailed) and event.bucket == bucket
+                    for event in events[seen:]
+                )
+            )
+
     def owner(self, bucket: int) -> ServerId:
         found = self.map.entries[bucket].owner
         assert found is not None
@@ -305,7 +315,7 @@ def count(pipe: Connection, owner_map: OwnerMap, n_ids: int, seed: int) -> None:
     while not pipe.poll():
         ids = random.choice(n_ids, n_ids // 4, replace=False)
         begin = time.monotonic()
-        client.push({"counting": (ids, np.full((len(ids), 4), -1, np.float32))}, {}, step)
+        client.push({"counting": (ids, np.full((len(ids), COUNTING.dim), -1, np.float32))}, {}, step)
         pushed = time.monotonic()
         done.pushed[ids] += 1
         rows = client.pull({"counting": ids})["counting"]

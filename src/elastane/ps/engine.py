@@ -194,8 +194,8 @@ class Engine:
         for link, number in waits:
             peer = int(link.peer)
 
-            def needless(link: Link = link, peer: int = peer) -> bool:
-                return self.links.get(peer) is not link or not self.ledger.needs(peer)[buckets].any()
+            def needless(peer: int = peer) -> bool:
+                return not self.ledger.needs(peer)[buckets].any()
 
             if not link.wait(number, needless):
                 doubtful[:] = True

@@ -61,9 +61,12 @@ class Receiver:
             if self.cut:
                 return
             self.cut = True
-            unfinished = (self._ledger.state == State.RECEIVING) & (self._ledger.source == self.peer)
-            for bucket in np.nonzero(unfinished)[0].tolist():
+            ledger = self._ledger
+            theirs = ledger.source == self.peer
+            for bucket in np.nonzero(theirs & (ledger.state == State.RECEIVING))[0].tolist():
                 self._drop(bucket)
+            # A whole copy stays, for the master may make it the owner; but another link could leave a gap in it.
+            ledger.source[theirs] = NOBODY
 
     def _map(self, header: Header, body: memoryview) -> bool:
         del header

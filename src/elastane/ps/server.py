@@ -101,9 +101,7 @@ class ParameterServer:
         """Apply nothing more that a dead server has sent, not even what has arrived; then answer as `owned`."""
         with self._engine.order:
             self._connections.cut(server)
-            link = self._engine.links.get(server)
-        if link is not None:
-            link.close("the server is dead")
+        self._ownership.bury(server)
         return self.owned()
 
     def remove_client(self, number: int) -> None:
