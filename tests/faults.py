@@ -67,10 +67,29 @@ def launcher() -> psutil.Process:
 
 
 def kill_master() -> None:
-    """Kill the job's master, and wait until it is dead."""
-    (master,) = [child for child in launcher().children() if "elastane.master" in child.cmdline()]
-    master.kill()
-    psutil.wait_procs([master])
+    """Kill the job's master, if it lives, and wait until it is dead."""
+    masters = [child for child in launcher().children() if "elastane.master" in child.cmdline()]
+    for master in masters:
+        master.kill()
+    psutil.wait_procs(masters)
+
+
+def lose_journal(job_name: str) -> None:
+    """Kill the master, with its journal gone: first the file, for the next master comes at once."""
+    _journal_of(job_name).unlink()
+    kill_master()
+
+
+def spoil_journal(job_name: str) -> None:
+    """Kill the master, and damage the third line of what it wrote."""
+    journal = _journal_of(job_name)
+    lines = journal.read_bytes().splitlines(keepends=True)
+    kill_master()
+    journal.write_bytes(b"".join([*lines[:2], b"x" + lines[2], *lines[3:]]))
+
+
+def _journal_of(job_name: str) -> Path:
+    return Path(os.environ["ELASTANE_STATE_DIR"]) / "jobs" / job_name / "journal"
 
 
 def carry_out(job: elastane.Job, how: str) -> None:
@@ -110,11 +129,10 @@ def carry_out(job: elastane.Job, how: str) -> None:
             launcher().send_signal(signal.SIGINT)
         case "kill-master":
             kill_master()
+        case "lose-journal":
+            lose_journal(job_name)
         case "spoil-journal":
-            journal = Path(os.environ["ELASTANE_STATE_DIR"]) / "jobs" / job_name / "journal"
-            lines = journal.read_bytes().splitlines(keepends=True)
-            kill_master()
-            journal.write_bytes(b"".join([*lines[:2], b"x" + lines[2], *lines[3:]]))
+            spoil_journal(job_name)
         case "kill-node":
             agent = psutil.Process().parent()
             assert agent is not None

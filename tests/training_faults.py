@@ -23,7 +23,7 @@ from elastane.checkpoint import files, memory
 from elastane.torch import handover, trainer, worlds
 from elastane.torch.buckets import GradientBuckets
 from elastane.torch.groups import Group, WorldBroken
-from tests.faults import kill_master
+from tests.faults import kill_master, lose_journal
 
 
 @dataclass(frozen=True)
@@ -133,6 +133,8 @@ class _Trap:
                 os.kill(os.getpid(), signal.SIGKILL)
             case "kill-master":
                 kill_master()
+            case "lose-journal":
+                lose_journal(self._job.node.rsplit("-", 2)[0])
             case "kill-master-and-self":
                 kill_master()
                 os.kill(os.getpid(), signal.SIGKILL)

@@ -11,11 +11,13 @@ from pathlib import Path
 
 WARM_UP = 3
 STEPS_AFTER = 5
+STEPS_WATCHED = 3
+"""So many steps in the new size belong to the event: a newcomer may hold the others up in its first ones."""
 DEFINITIONS = """\
 before        median time between finished steps, on the workers that stay, before the event
 after         the same in the world after it
 stall         the longest time between two finished steps on a worker that stays, from the event until that worker has
-              finished its first step in the world of the new size, minus `before`
+              finished its first three steps in the world of the new size, minus `before`
 net stall     the same, but a step that ends in the new size is compared with the slower of `before` and `after`: three
               workers on two cores take longer for a step than two
 wobble        what the stall would be had nothing happened: the same over as many steps just before the event
@@ -103,6 +105,7 @@ def cost_of(stayed: Iterable[Worker], event: float, old: int, new: int) -> Cost:
     stalls, net_stalls, wobbles = [], [], []
     for worker in workers:
         undisturbed = list(_gaps_before(worker, event, old))
+        watched = 0
         for first, second in pairwise(worker.finished):
             if second.time < event:
                 continue
@@ -110,7 +113,8 @@ def cost_of(stayed: Iterable[Worker], event: float, old: int, new: int) -> Cost:
             stalls.append(gap - before_s)
             net_stalls.append(gap - (max(before_s, after_s) if second.world == new else before_s))
             wobbles.append(undisturbed.pop() - before_s if undisturbed else 0.0)
-            if second.world == new:
+            watched += second.world == new
+            if watched == STEPS_WATCHED:
                 break
     return Cost(
         before_s=before_s,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from torch.utils.data import default_collate
 
 import elastane
 from benchmarks.membership_systems.workload import StepLog, Workload, loss_of, parser
@@ -17,7 +18,8 @@ def main() -> None:
     dataset = workload.dataset()
     with elastane.join() as job:
         log = StepLog(options.steps_folder, job.node)
-        trainer = job.trainer(model, optimizer)
+        first = default_collate([dataset[index] for index in range(workload.batch_size)])
+        trainer = job.trainer(model, optimizer, rehearse=lambda: loss_of(model, *first))
         for vectors, labels in job.batches(dataset, workload.batch_size, epochs=1000, shuffle=True):
             world = job.world_size  # The step may end in the next world; it counts for the one it began in.
             trainer.step(loss_of(model, vectors, labels))

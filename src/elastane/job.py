@@ -26,7 +26,7 @@ from elastane.worker.servers import Servers
 from elastane.worker.shard_client import ShardClient
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
     from torch.amp import GradScaler
     from torch.optim import Optimizer
     from torch.optim.lr_scheduler import LRScheduler
@@ -130,6 +130,7 @@ class Job:
         save_every_steps: int | None = None,
         save_every_s: float | None = None,
         keep: int = 3,
+        rehearse: Callable[[], Tensor] | None = None,
         scale_lr_by_staleness: bool = False,
     ) -> Trainer:
         """Train this model together with all other workers: `trainer.step(loss)` is the whole training step.
@@ -153,6 +154,8 @@ class Job:
         checkpoint: a folder for checkpoints. A job that starts goes on from the newest whole one that it finds there.
         save_every_steps, save_every_s: how often to make one; by default every ten minutes, and at the end.
         keep: how many of them stay.
+        rehearse: computes a loss of this model, from any batch of the usual shape. A new worker calls it while it gets
+            the others' state, and drops the gradients: so its first step, for which the others wait, is as fast as any.
         scale_lr_by_staleness: with parameter servers, a push that is n steps behind that of another worker has its
             learning rate divided by n + 1.
         """
@@ -190,6 +193,7 @@ class Job:
             deterministic=deterministic,
             backend=backend or "nccl",
             saves=None if checkpoint is None else SavePolicy(Path(checkpoint), save_every_steps, save_every_s, keep),
+            rehearse=rehearse,
         )
         self._in_lockstep = trainer = Trainer(self._link, model, optimizer, settings)
         self._trains(trainer, model, evaluate)

@@ -25,14 +25,24 @@ def test_leases_and_progress_outlive_the_master(jobs: Jobs) -> None:
     assert_only_the_master_died(done)
 
 
+def test_the_workers_keep_the_journal_of_a_master_whose_disk_is_lost(jobs: Jobs) -> None:
+    losses = [fail_at(node="worker-0", step=step, how="lose-journal") for step in (50, 250)]
+    done = jobs.run("--samples=20000", "--step-ms=2", *losses, options=("--workers=3", "--journal-copies=2"))
+    assert done.code == 0, done.stderr + done.stdout
+    assert done.committed() == every_sample_once(20_000)
+    assert len(done.of("journal_found")) == len(done.of("master_restarted")) == 2
+    assert_only_the_master_died(done)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("rank", "size", "phase"), [(0, 1, "snapshot"), (-1, 0, "follow"), (0, 1, "move"), (0, 2, "moved")]
 )
-def test_the_master_dies_while_the_world_changes(jobs: Jobs, rank: int, size: int, phase: str) -> None:
+@pytest.mark.parametrize("how", ["kill-master", "lose-journal"])
+def test_the_master_dies_while_the_world_changes(jobs: Jobs, rank: int, size: int, phase: str, how: str) -> None:
     join = fail_at_phase(rank=0, size=1, phase="step", how="join=2")
-    kill = fail_at_phase(rank=rank, size=size, step=0, phase=phase, how="kill-master")
-    done = train(jobs, "--until", "1,2", join, kill, workers="1:2")
+    kill = fail_at_phase(rank=rank, size=size, step=0, phase=phase, how=how)
+    done = train(jobs, "--until", "1,2", join, kill, workers="1:2", copies=2 if how == "lose-journal" else 0)
     assert_only_the_master_died(done)
     assert_nothing_lost(done)
     assert 2 in sizes(done)

@@ -20,8 +20,11 @@ CASES = [
 """Every model of the script has parameters that no gradient comes to, too."""
 
 
-def train(jobs: Jobs, *arguments: str, workers: str = "3", restarts: int = 0, **settings: str) -> Finished:
-    options = ("--check-replicas", "--workers", workers, "--restarts", str(restarts), "--heartbeat-timeout", "2")
+def train(
+    jobs: Jobs, *arguments: str, workers: str = "3", restarts: int = 0, copies: int = 0, **settings: str
+) -> Finished:
+    limits = ("--workers", workers, "--restarts", str(restarts), "--heartbeat-timeout", "2")
+    options = ("--check-replicas", "--journal-copies", str(copies), *limits)
     return jobs.run(*arguments, options=options, script=SCRIPT, **settings)
 
 
@@ -121,6 +124,16 @@ def test_the_newcomer_dies_before_it_is_a_member_and_nobody_stops(jobs: Jobs, ph
     assert_nothing_lost(done)
     # Who follows may be ready already, and voted in: then the others must form a world without it.
     assert phase == "follow" or not [event for event in done.of("world_next") if event["recover"]]
+
+
+@pytest.mark.slow
+def test_an_error_while_a_newcomer_follows_is_its_own(jobs: Jobs) -> None:
+    join = fail_at_phase(rank=0, size=1, phase="step", how="join=2")
+    error = fail_at_phase(rank=-1, size=0, step=0, phase="follow", how="raise")
+    done = train(jobs, "--until", "1,2", join, error, workers="1:2", restarts=1)
+    assert_nothing_lost(done)
+    (ended,) = done.of("node_ended", reason="error")
+    assert "ValueError: planted" in ended["error"]
 
 
 @pytest.mark.slow

@@ -67,16 +67,17 @@ def test_what_is_taken_is_of_one_epoch_and_can_be_put_back(
 
 
 @st.composite
-def histories(draw: st.DrawFn) -> list[tuple[int, list[int], bool]]:
-    """Rounds: the size of the world, how often each rank takes a batch, and whether a rank dies in it."""
+def histories(draw: st.DrawFn) -> list[tuple[int, list[int], bool, bool]]:
+    """Rounds: the size of the world, how often each rank takes, whether one dies, whether the last just came."""
     size = st.integers(1, 4)
-    return draw(st.lists(st.tuples(size, st.lists(st.integers(0, 3), min_size=4, max_size=4), st.booleans())))
+    takes = st.lists(st.integers(0, 3), min_size=4, max_size=4)
+    return draw(st.lists(st.tuples(size, takes, st.booleans(), st.booleans())))
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(histories(), st.integers(1, 40), st.integers(1, 3), st.integers(1, 5), st.sampled_from([None, 1, 5, 16]))
 def test_each_sample_is_in_one_finished_round(
-    history: list[tuple[int, list[int], bool]], size: int, epochs: int, batch_size: int, batch: int | None
+    history: list[tuple[int, list[int], bool, bool]], size: int, epochs: int, batch_size: int, batch: int | None
 ) -> None:
     spec = DatasetSpec(DatasetName("numbers"), 1, size=size, epochs=epochs, lockstep=True)
     feed = LockstepFeed(spec, batch_size)
@@ -85,10 +86,13 @@ def test_each_sample_is_in_one_finished_round(
     position = Position()
     rounds = 0
     while not feed.is_finished(position):
-        world, takes, dies = history[rounds] if rounds < len(history) else (2, [1] * 4, False)
+        world, takes, dies, joined = history[rounds] if rounds < len(history) else (2, [1] * 4, False, False)
         rounds += 1
         assert rounds < 1000
         members = [Round(feed, position, Place(1, rank, world), batch, 1) for rank in range(world)]
+        if joined and world > 1:
+            for rank, member in enumerate(members):
+                member.replan(Place(1, rank, world), (), range(world - 1))
         for rank, member in enumerate(members):
             for _ in range(max(1, takes[rank]) if batch is None else 100):
                 if rounds > len(history) or takes[rank]:

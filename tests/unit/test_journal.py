@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
 from elastane.core.shards import ShardLedger
+from elastane.master import journal_copies
 from elastane.master.journal import Journal
+from elastane.master.journal_copies import JournalCopies
 from elastane.model.dataset import DatasetSpec
-from elastane.model.errors import JournalDamaged, StaleLease
+from elastane.model.errors import JournalDamaged, JournalLost, StaleLease
 from elastane.model.ids import DatasetName, NodeName, TaskId
+from elastane.rpc.protos import node_pb2 as pb
+from elastane.worker.journal_copy import JournalCopy
 
 WORKER = NodeName("job-worker-0")
 
@@ -82,3 +87,41 @@ def test_without_a_file_nothing_is_resumed() -> None:
     journal = Journal()
     journal.watch("data", ledger()).lease(WORKER, 1, 0.0)
     assert not journal.resumed
+
+
+def test_a_copy_is_replaced_only_by_a_whole_one() -> None:
+    copy = JournalCopy()
+    copy.keep(pb.KeepJournal(lines=b"ab", whole_bytes=2))
+    copy.keep(pb.KeepJournal(lines=b"c"))
+    copy.keep(pb.KeepJournal(lines=b"de", whole_bytes=4))
+    assert [part.journal_copy.lines for part in copy.parts()] == [b"abc"]
+    copy.keep(pb.KeepJournal(lines=b"fg"))
+    copy.keep(pb.KeepJournal(lines=b"h"))
+    (part,) = copy.parts()
+    assert part.journal_copy == pb.JournalCopy(lines=b"defgh", last=True)
+
+
+async def test_nodes_that_keep_the_journal_have_every_line_of_it(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal", compact_after=30)
+    nodes = {NodeName(name): JournalCopy() for name in ("a", "b", "c")}
+    copies = JournalCopies(journal, 2, lambda node, message: nodes[node].keep(message.keep_journal))
+    rules = journal.watch("data", ledger())
+    for number, node in enumerate(nodes, 1):
+        copies.attended(node)
+        rules.lease(WORKER, 1, 0.0)
+        await asyncio.sleep(0)
+        rules.commit(WORKER, TaskId(number), 10 * number, 0.0)
+    copies.gone(NodeName("a"))
+    for number in range(4, 40):
+        rules.lease(WORKER, 1, 0.0)
+        rules.commit(WORKER, TaskId(number), 10 * number, 0.0)
+    await asyncio.sleep(0)
+    kept = {str(name): b"".join(part.journal_copy.lines for part in copy.parts()) for name, copy in nodes.items()}
+    assert kept["b"] == kept["c"] == journal.whole()
+    assert kept["a"] != kept["b"]
+
+
+async def test_without_a_copy_the_journal_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal_copies, "PATIENCE_S", 0.01)
+    with pytest.raises(JournalLost, match="none of the nodes"):
+        await journal_copies.find_journal("token", "", [WORKER], lambda *_: None)

@@ -195,3 +195,22 @@ def _to_bytes(state: dict[str, Any]) -> Any:
     torch.save(state, buffer)
     buffer.seek(0)
     return buffer
+
+
+def test_a_rehearsal_leaves_the_model_and_the_random_numbers_as_they_were() -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Dropout())
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    random = torch.get_rng_state()
+    calls: list[int] = []
+
+    def loss() -> torch.Tensor:
+        calls.append(1)
+        output: torch.Tensor = model(torch.randn(5, 3))
+        return output.square().mean()
+
+    with elastane.join() as job:
+        job.trainer(model, torch.optim.SGD(model.parameters(), lr=0.1), rehearse=loss)
+    assert calls == [1]
+    assert torch.equal(torch.get_rng_state(), random)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert all(parameter.grad is None for parameter in model.parameters())

@@ -119,6 +119,9 @@ def run(
     check_replicas: Annotated[
         bool, typer.Option("--check-replicas", help="Compare the workers' training states after every world change.")
     ] = False,
+    journal_copies: Annotated[
+        int, typer.Option(help="How many workers keep the master's journal too, should its disk be lost.", min=0)
+    ] = 0,
     events: EventsOption = None,
     progress: Annotated[bool, typer.Option(help="Show a live view, if this is a terminal.")] = True,
     warm_start: Annotated[
@@ -203,6 +206,7 @@ def run(
                 "taskTimeoutSeconds": task_timeout,
                 "maxTaskRetries": max_task_retries,
                 "terminationGracePeriodSeconds": grace,
+                "journalCopies": journal_copies,
                 "checkReplicas": check_replicas,
                 "podManager": pod_manager,
                 "taskManager": task_manager,

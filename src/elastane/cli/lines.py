@@ -53,6 +53,7 @@ def _servers_published(event: Fields) -> str:
 
 _LINES: dict[str, Callable[[Fields], str]] = {
     "job_started": lambda event: f"job {event['job']} starts with {event['workers']} workers",
+    "journal_found": lambda _: "the master's journal was lost; the workers had kept it",
     "master_restarted": lambda _: "the master died; another goes on in its place",
     "scaled": lambda event: (
         f"{'parameter servers' if event['role'] == 'ps' else 'workers'} {event['before']} -> {event['workers']}"

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from elastane.model.errors import RequestRefused
@@ -54,6 +54,8 @@ class Settled:
     """Every member has moved: this world is the current one, and who is not in it may leave."""
 
     world: World
+    states: dict[NodeName, str] = field(default_factory=dict, compare=False)
+    """What the members said of their training states."""
 
 
 Decision = NextWorld | Go | Settled
@@ -81,7 +83,7 @@ class Rendezvous:
         self._here: dict[NodeName, None] = {}
         self._leaving: set[NodeName] = set()
         self._ready: set[NodeName] = set()
-        self._moved: set[NodeName] = set()
+        self._moved: dict[NodeName, str] = {}
         self._broken = False
         self._change_since: float | None = None
         self._reports: dict[int, float] = {}
@@ -129,10 +131,10 @@ class Rendezvous:
             self._ready.add(node)
         return self._advance(now)
 
-    def moved(self, node: NodeName, version: int, now: float) -> list[Decision]:
-        """A member has moved to the next world."""
+    def moved(self, node: NodeName, version: int, now: float, state: str = "") -> list[Decision]:
+        """A member has moved to the next world, with a training state that it describes, or does not."""
         if self.phase is Phase.SWITCHING and self._is_next(node, version):
-            self._moved.add(node)
+            self._moved[node] = state
         return self._advance(now)
 
     def completed(self) -> None:
@@ -213,7 +215,7 @@ class Rendezvous:
             "here": list(self._here),
             "leaving": sorted(self._leaving),
             "ready": sorted(self._ready),
-            "moved": sorted(self._moved),
+            "moved": self._moved,
             "broken": self._broken,
             "change_since": self._change_since,
             "reports": list(self._reports.items()),
@@ -236,7 +238,7 @@ class Rendezvous:
         self._here = dict.fromkeys(state["here"])
         self._leaving = set(state["leaving"])
         self._ready = set(state["ready"])
-        self._moved = set(state["moved"])
+        self._moved = dict(state["moved"])
         self._broken = state["broken"]
         self._change_since = state["change_since"]
         self._reports = dict(state["reports"])
@@ -265,8 +267,9 @@ class Rendezvous:
             return []
         self.current = world
         self._broken = False
+        states = {node: state for node, state in self._moved.items() if state}
         self._drop_next()
-        return [Settled(world)]
+        return [Settled(world, states)]
 
     def _gather(self, now: float) -> list[Decision]:
         """Publish the next world if membership is to change and nobody is waited for any more."""

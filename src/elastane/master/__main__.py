@@ -20,8 +20,10 @@ from google.protobuf.json_format import MessageToDict
 from elastane.core.nodes import JobEnd
 from elastane.master.event_log import EventLog
 from elastane.master.journal import Journal
+from elastane.master.journal_copies import find_journal
 from elastane.master.master import JobMaster
 from elastane.model.environment import ENV_MASTER, ENV_TOKEN
+from elastane.model.errors import JournalLost
 from elastane.model.job_spec import load_job
 from elastane.model.node import NodeType
 from elastane.platform.local.platform import LocalPlatform
@@ -47,6 +49,13 @@ async def main(agent_fd: int, lifeline_fd: int, ready_fd: int, folder: JobFolder
             grace_s=job.spec.termination_grace_period_seconds,
         )
     events = EventLog(events_file)
+    if platform is not None and job.spec.journal_copies and not folder.journal.exists():
+        try:
+            await _find_lost_journal(folder, platform, events)
+        except JournalLost as error:
+            status = {"job": job.name, "state": "failed", "reason": str(error)}
+            folder.write_end({"end": JobEnd.FAILED, "reason": str(error), "status": status})
+            return 1
     journal = Journal(folder.journal)
     master = JobMaster(job, record.token, platform, events, journal, versions=folder.versions)
     env[ENV_MASTER] = address = await master.serve(record.address)
@@ -80,6 +89,24 @@ async def main(agent_fd: int, lifeline_fd: int, ready_fd: int, folder: JobFolder
         gone.cancel()
         await master.close()
     return 0 if outcome.end is JobEnd.SUCCEEDED else 1
+
+
+async def _find_lost_journal(folder: JobFolder, platform: LocalPlatform, events: EventLog) -> None:
+    """If nodes live, a master launched them, and its journal is gone: get it from them. Raises JournalLost."""
+    living = [event.node for event in await platform.known() if event.exit is None]
+    if not living:
+        return
+    record = folder.read()
+    lines = await find_journal(
+        record.token,
+        record.address,
+        living,
+        lambda peer, method, reason: events.emit("message_refused", peer=peer, method=method, reason=reason),
+    )
+    beside = folder.journal.with_suffix(".found")
+    beside.write_bytes(lines)
+    beside.rename(folder.journal)
+    events.emit("journal_found", bytes=len(lines))
 
 
 if __name__ == "__main__":

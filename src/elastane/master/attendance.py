@@ -215,7 +215,7 @@ class Attendance:
                     | "server_map_learned"
                 ):
                     self._ps_manager.handle(name, message)
-                case "hello" | "goodbye" | None:
+                case "hello" | "goodbye" | "journal_copy" | None:
                     raise MalformedMessage(f"{body or 'an empty message'} in the middle of a stream")
                 case _:
                     assert_never(body)

@@ -21,6 +21,7 @@ from elastane.master.event_log import EventLog
 from elastane.master.guest_manager import GuestManager
 from elastane.master.job_manager import JobManager
 from elastane.master.journal import Journal
+from elastane.master.journal_copies import JournalCopies
 from elastane.master.ps_manager import PSManager
 from elastane.master.ps_saves import PSSaves
 from elastane.master.rendezvous_server import RendezvousServer, Tell
@@ -90,6 +91,9 @@ def create_components(
     if ps_manager is not None:
         follow_for_servers(ps_manager, attendance, node_manager)
     follow_for_nodes(job, node_manager, attendance)
+    if job.spec.journal_copies:
+        copies = JournalCopies(journal, job.spec.journal_copies, tell)
+        follow_for_journal(copies, attendance, node_manager)
     control = Control(
         job, node_manager, task_manager, rendezvous, training_service, ps_manager, attendance, events, journal.clock
     )
@@ -247,3 +251,12 @@ def follow_for_nodes(job: ElasticJob, node_manager: JobManager | GuestManager, a
             node_manager.attended(node)
         attendance.on_attended.append(node_manager.attended)
         attendance.on_disconnected.append(node_manager.disconnected)
+
+
+def follow_for_journal(copies: JournalCopies, attendance: Attendance, node_manager: JobManager | GuestManager) -> None:
+    """Whoever attends may be asked to keep the journal."""
+    attendance.on_attended.append(copies.attended)
+    attendance.on_resumed.append(copies.attended)
+    attendance.on_disconnected.append(copies.gone)
+    attendance.on_left.append(lambda node, _: copies.gone(node))
+    node_manager.on_node_end.append(lambda node, _: copies.gone(node.name))

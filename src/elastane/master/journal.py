@@ -78,7 +78,6 @@ _TOLD: dict[type, frozenset[str]] = {
             "here",
             "away",
             "learned",
-            "buried",
             "answered",
             "link_lost",
             "failed",
@@ -122,6 +121,9 @@ class Journal:
         self._last_time = 0.0
         self.resumed = path is not None and path.exists() and self._read(path)
         """Whether there was a master before."""
+        self.on_line: list[Callable[[bytes], None]] = []
+        self.on_compacted: list[Callable[[], None]] = []
+        """Called when the journal has begun anew, with states in place of calls."""
         self._start = time.monotonic()
         self._file = -1 if path is None else _open(path)
 
@@ -152,6 +154,10 @@ class Journal:
         self._watched[name] = (rules, description)
         return cast("R", _Watched(rules, functools.partial(self._append, name)))
 
+    def whole(self) -> bytes:
+        """All lines that there are."""
+        return b"" if self._path is None else self._path.read_bytes()
+
     def close(self) -> None:
         if self._file >= 0:
             os.close(self._file)
@@ -162,7 +168,10 @@ class Journal:
             return
         # The system has it now: it outlives this process, whatever comes. More is not asked, for with the machine
         # the nodes would be gone too.
-        os.write(self._file, _line([self.clock(), name, method, *arguments]))
+        line = _line([self.clock(), name, method, *arguments])
+        os.write(self._file, line)
+        for callback in self.on_line:
+            callback(line)
         self._since_compaction += 1
         if self._path is not None and self._since_compaction >= self._compact_after and not self._entries:
             self._compact(self._path)
@@ -179,6 +188,8 @@ class Journal:
         os.close(self._file)
         self._file = file
         self._since_compaction = 0
+        for callback in self.on_compacted:
+            callback()
 
     def _read(self, path: Path) -> bool:
         good = 0
@@ -243,6 +254,11 @@ def _is_plain(kind: Any) -> bool:
     """Whether values of this type are JSON as they are."""
     kind = getattr(kind, "__supertype__", kind)
     return kind in (str, int, float, bool)
+
+
+def last_time(lines: bytes) -> float:
+    """The job's time in the last whole line; -1 if there is none. Raises JournalDamaged."""
+    return max((entry[0] for entry, _ in _entries(lines)), default=-1.0)
 
 
 def _open(path: Path) -> int:

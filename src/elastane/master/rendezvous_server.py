@@ -45,7 +45,6 @@ class RendezvousServer:
         rules = Rendezvous(min_size=min_size, max_size=max_size, target=target, settle_s=SETTLE_S)
         self._rules = journal.watch("world", rules)
         self._voters = self._rules.current.members
-        self._checksums: dict[NodeName, tuple[int, str]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -87,10 +86,8 @@ class RendezvousServer:
         self._carry_out(self._rules.ready(node, version, self._clock()))
 
     def moved(self, node: NodeName, version: int, rounds: int, checksum: str) -> None:
-        coming = self._rules.next
-        if coming is not None and coming.world.version == version and checksum:
-            self._checksums[node] = (rounds, checksum)
-        self._carry_out(self._rules.moved(node, version, self._clock()))
+        state = f"{checksum} after {rounds}" if checksum else ""
+        self._carry_out(self._rules.moved(node, version, self._clock(), state))
 
     def completed(self) -> None:
         """A worker is done, and has left; once all have, who comes later finds nothing to do."""
@@ -136,8 +133,8 @@ class RendezvousServer:
                     message = pb.MasterMessage(go_to_world=pb.GoToWorld(version=world.version))
                     for node in dict.fromkeys((*world.members, *voters)):
                         self._tell(node, message)
-                case Settled(world):
-                    self._settled(world)
+                case Settled(world, states):
+                    self._settled(world, states)
         due = self._rules.next_tick()
         if due is not None and self._timer is None:
             delay = max(0.0, due - self._clock())
@@ -145,7 +142,6 @@ class RendezvousServer:
 
     def _publish(self, world: World, *, recover: bool) -> None:
         self._events.emit("world_next", version=world.version, size=len(world), recover=recover)
-        self._checksums.clear()
         self.store.keep_only({self._rules.current.version})
         self.store.open(world)
         for node in world.members:
@@ -157,18 +153,17 @@ class RendezvousServer:
         told = pb.NextWorld(version=world.version, size=len(world), rank=rank, recover=recover, over=over)
         return pb.MasterMessage(next_world=told)
 
-    def _settled(self, world: World) -> None:
-        checksums, self._checksums = self._checksums, {}
+    def _settled(self, world: World, states: dict[NodeName, str]) -> None:
         self._events.emit(
             "world_settled",
             version=world.version,
             members=list(world.members),
-            checksums={node: checksum for node, (_, checksum) in checksums.items()},
+            checksums={node: state.split()[0] for node, state in states.items()},
         )
         self.store.keep_only({world.version})
         message = pb.MasterMessage(world_settled=pb.WorldSettled(version=world.version))
         for node in dict.fromkeys((*world.members, *self._voters)):
             self._tell(node, message)
-        if len(set(checksums.values())) > 1:
-            found = ", ".join(f"{node} {checksum} after {rounds}" for node, (rounds, checksum) in checksums.items())
+        if len(set(states.values())) > 1:
+            found = ", ".join(f"{node} {state}" for node, state in states.items())
             self._on_differ(f"replicas differ in world {world.version}: {found}")

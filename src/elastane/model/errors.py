@@ -67,8 +67,36 @@ class JournalDamaged(ElastaneError):
     """What the master before wrote down cannot be trusted."""
 
 
+class JournalLost(ElastaneError):
+    """What the master before wrote down is gone."""
+
+
 class CheckpointMisfit(ElastaneError):
     """A checkpoint is of another model, or of other settings, than it is to be restored into; nothing was changed."""
+
+
+class ClosureCancelled(ElastaneError):
+    """A closure was not run to its end, because another one failed before it or the coordinator was closed."""
+
+
+class ClosureFailed(ElastaneError):
+    """A closure raised an error on its worker that cannot travel, or that is told as text here."""
+
+
+class ClosureFailedWorkers(ElastaneError):
+    """Every worker that ran one closure was lost with it; running it again would only cost another."""
+
+
+class WorkerLost(ElastaneError):
+    """A coordinator's worker does not answer any more; what it was doing is run again elsewhere."""
+
+
+class WorkerUnreachable(ElastaneError):
+    """No worker answers at the address that is to be added; nothing was changed."""
+
+
+class UnsupportedVersion(ElastaneError):
+    """An installed library is of a version whose insides elastane was not tested with."""
 
 
 class DatasetMismatch(ElastaneError):

@@ -209,6 +209,8 @@ class ElasticJobSpec(_Document):
     """A shard that fails on so many tries ends the job."""
     termination_grace_period_seconds: Seconds = 30.0
     """A node that is asked to leave is killed after so long."""
+    journal_copies: Annotated[int, Field(strict=True, ge=0, le=100)] = 0
+    """How many nodes keep the master's journal too, for a master whose disk goes with it."""
     check_replicas: Annotated[bool, Field(strict=True)] = False
     """Whether workers compare checksums of their training state whenever the world has changed."""
     evaluator: EvaluatorSpec | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,7 @@ class TrainerSettings:
     deterministic: bool = False
     backend: str = "nccl"
     saves: SavePolicy | None = None
+    rehearse: Callable[[], torch.Tensor] | None = None
 
     def __post_init__(self) -> None:
         if self.global_batch_size is not None and self.global_batch_size < 1:

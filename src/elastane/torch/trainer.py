@@ -23,6 +23,7 @@ from elastane.torch.buckets import GradientBuckets
 from elastane.torch.control import Control
 from elastane.torch.groups import Group, WorldBroken
 from elastane.torch.handover import bring_level
+from elastane.torch.rehearsal import rehearse
 from elastane.torch.replica import Replica
 from elastane.torch.saving import Saving
 from elastane.torch.settings import TrainerSettings
@@ -46,6 +47,8 @@ class Trainer:
         self._buckets = GradientBuckets(self._replica.trained)
         self._worlds = Worlds(link, self._replica, self._buckets, settings.backend)
         self._saving = Saving(link, self._worlds, self._replica, self.snapshots, settings.saves)
+        if settings.rehearse is not None:
+            rehearse(model, settings.rehearse)
         self._global_batch_size = settings.global_batch_size
         self._virtual = VirtualRanks(self._replica) if settings.deterministic else None
         self._part = 0
@@ -444,6 +447,8 @@ class Trainer:
                 moved = again
         if not moved.sync:
             self._drop_round()
+            # Newcomers need what the others compute in to come level: they take samples from the next round on.
+            self._takers = [rank for rank in range(moved.group.place.size) if rank not in moved.newcomers]
         if moved.over and self._replica.rounds == 0:
             self._worlds.stay_out()
         self._buckets.watch(on=moved.group.place.size > 1)

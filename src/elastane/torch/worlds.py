@@ -38,6 +38,8 @@ class Moved:
     sync: bool
     over: bool
     """Whether those who trained before are done and gone."""
+    newcomers: tuple[int, ...]
+    """The ranks of those who followed the others until now."""
 
 
 @dataclass
@@ -51,6 +53,7 @@ class _Coming:
     go: bool = False
     follows: bool = False
     followed: bool = False
+    newcomers: tuple[int, ...] = ()
     donors: list[Donor] = field(default_factory=list)
 
     def drop(self) -> None:
@@ -266,7 +269,7 @@ class Worlds:
             self._retired.append(self.current)
         self.current = coming.group
         self._outside = False
-        return Moved(coming.group, coming.sync, coming.over)
+        return Moved(coming.group, coming.sync, coming.over, coming.newcomers)
 
     def _drop_coming(self) -> None:
         if self._coming is not None:
@@ -290,10 +293,10 @@ class Worlds:
             if not member and not coming.recover:
                 others = [one["check_s"] for rank, one in enumerate(everyone) if rank != coming.place.rank]
                 node_check.compare(self._check_s, others)
-            newcomers = [rank for rank in range(coming.place.size) if rank not in members]
             coming.sync = not members
-            if members and newcomers:
-                self._hand_over(coming, group, members, newcomers, member=member)
+            coming.newcomers = tuple(rank for rank in range(coming.place.size) if rank not in members)
+            if members and coming.newcomers:
+                self._hand_over(coming, group, members, member=member)
             else:
                 self._prepared(coming)
         except NodeUnfit as error:
@@ -304,14 +307,19 @@ class Worlds:
                     return
             _log.info("world %s cannot be built: %s", coming.place.version, error)
             self._link.world_broken(coming.place.version)
+        except Exception as error:  # noqa: BLE001  # whatever it is, somebody must hear of it
+            # Of the optimizer, say, which is the user's. Who trains already can do so without the coming world.
+            _log.exception("world %s cannot be prepared", coming.place.version)
+            if self._is_member:
+                self._link.world_broken(coming.place.version)
+            else:
+                self.failed(error)
 
-    def _hand_over(
-        self, coming: _Coming, group: Group, members: list[int], newcomers: list[int], *, member: bool
-    ) -> None:
+    def _hand_over(self, coming: _Coming, group: Group, members: list[int], *, member: bool) -> None:
         """Some members of the coming world have the state, some need it: pair them."""
         reason = self._replica.why_not_followable
         coming.sync = reason is not None
-        pairs = {newcomer: members[number % len(members)] for number, newcomer in enumerate(newcomers)}
+        pairs = {newcomer: members[number % len(members)] for number, newcomer in enumerate(coming.newcomers)}
         if reason is not None and not self._said_full_copy:
             self._said_full_copy = True
             _log.warning("a new worker gets a full copy of the state while all wait: %s", reason)

@@ -31,6 +31,7 @@ from elastane.rpc import evaluation_wire, wire
 from elastane.rpc.channel import MasterChannel
 from elastane.rpc.messages import parse
 from elastane.rpc.protos import node_pb2 as pb
+from elastane.worker.journal_copy import JournalCopy
 from elastane.worker.link import EvaluationFollower, TaskSink, WorldFollower
 from elastane.worker.said_before import SaidBefore
 from elastane.worker.servers import Servers
@@ -92,6 +93,7 @@ class Attendant:
         self._check_replicas = False
         self._is_evaluator = self._has_evaluators = False
         self._said_before = SaidBefore()
+        self._journal = JournalCopy()
         self.servers = Servers(self._say_now, token)
         self._welcomed: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._farewell: concurrent.futures.Future[None] = concurrent.futures.Future()
@@ -312,6 +314,9 @@ class Attendant:
         resumes = self._welcomed.done()
         await stream.write(pb.NodeMessage(hello=pb.Hello(protocol=wire.PROTOCOL, node=self._node, resumes=resumes)))
         welcome = await _read(stream)
+        if welcome is not None and welcome.WhichOneof("body") == "give_journal":
+            for part in self._journal.parts():
+                await stream.write(part)
         if welcome is None or welcome.WhichOneof("body") != "welcome":
             return
         self._pauses = _pauses()
@@ -425,6 +430,8 @@ class Attendant:
                 stored = message.store_value
                 if answer := self._wanted.pop((stored.version, stored.key), None):
                     answer.set_result(stored.value)
+            case "keep_journal":
+                self._journal.keep(message.keep_journal)
             case "farewell":
                 self._farewell.set_result(None)
             case other:

@@ -124,20 +124,19 @@ class Round:
         self.replan(place, ())
 
     def replan(self, place: Place, held_by_all: Sequence[Span], takers: Sequence[int] = ()) -> None:
-        """Begin to hand out what nobody holds, among the members of this world; of a round of fixed size the `takers`.
+        """Begin to hand out what nobody holds among the `takers`; none given: all members of this world.
 
         A member that has left the loop takes nothing, and what fell to it would never be done.
         """
         self._place = place
+        self._takers = sorted(takers) or list(range(place.size))
         self._taken = 0
         self._rest = without(self._position, held_by_all)
-        self._draws: list[tuple[tuple[Span, ...], ...]] = []
+        self._draws: list[dict[int, tuple[Span, ...]]] = []
         if self._batch is not None:
             self._whole, self._after = self._draw(self._position, self._batch)
             self._missing = subtract(self._whole, held_by_all)
-            ranks = sorted(takers) or range(place.size)
-            parts = dict(zip(ranks, split(self._missing, len(ranks), self._unit), strict=True))
-            self._draws = [tuple(parts.get(rank, ()) for rank in range(place.size))]
+            self._hand_out(self._missing, self._unit)
 
     @property
     def parts(self) -> int:
@@ -166,11 +165,10 @@ class Round:
     def next_batch(self) -> tuple[Span, ...] | None:
         """This worker's next samples: none (an empty span list) if others have some; None if nobody has."""
         if self._batch is None:
-            drawn, rest = self._draw(self._rest, self.feed.batch_size * self._place.size)
+            drawn, self._rest = self._draw(self._rest, self.feed.batch_size * len(self._takers))
             if not drawn:
                 return None
-            self._draws.append(split(drawn, self._place.size))
-            self._rest = rest
+            self._hand_out(drawn)
         elif not self._missing:
             return None
         mine = cut(self._mine(), self._taken, self._taken + self.feed.batch_size)
@@ -190,8 +188,8 @@ class Round:
         drawn = [count(self._of(rank)) for rank in range(self._place.size)]
         while any(took > had for took, had in zip(taken, drawn, strict=True)):
             # Others took more often than this worker did.
-            spans, self._rest = self._draw(self._rest, self.feed.batch_size * self._place.size)
-            self._draws.append(split(spans, self._place.size))
+            spans, self._rest = self._draw(self._rest, self.feed.batch_size * len(self._takers))
+            self._hand_out(spans)
             drawn = [count(self._of(rank)) for rank in range(self._place.size)]
         for rank, took in enumerate(taken):
             undone += cut(self._of(rank), took, drawn[rank])
@@ -200,9 +198,12 @@ class Round:
     def _draw(self, position: Position, most: int) -> tuple[tuple[Span, ...], Position]:
         return take(position, most, self.feed.spec.epoch_size, self.feed.end)
 
+    def _hand_out(self, spans: Sequence[Span], unit: int = 1) -> None:
+        self._draws.append(dict(zip(self._takers, split(spans, len(self._takers), unit), strict=True)))
+
     def _mine(self) -> tuple[Span, ...]:
         return self._of(self._place.rank)
 
     def _of(self, rank: int) -> tuple[Span, ...]:
         """All that a rank was given in this plan, in its order."""
-        return tuple(span for draw in self._draws for span in draw[rank])
+        return tuple(span for draw in self._draws for span in draw.get(rank, ()))

@@ -8,7 +8,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class NodeMessage(_message.Message):
-    __slots__ = ("hello", "heartbeat", "define_dataset", "lease_request", "commit", "give_back", "goodbye", "join_world", "leave_world", "world_ready", "world_moved", "world_broken", "store_set", "store_get", "data_position", "resume_leases", "define_evaluation", "version_written", "task_done", "training_done", "server_holds", "buckets_changed", "orders_failed", "link_lost", "server_load", "part_saved", "join_servers", "server_map_learned")
+    __slots__ = ("hello", "heartbeat", "define_dataset", "lease_request", "commit", "give_back", "goodbye", "join_world", "leave_world", "world_ready", "world_moved", "world_broken", "store_set", "store_get", "data_position", "resume_leases", "define_evaluation", "version_written", "task_done", "training_done", "journal_copy", "server_holds", "buckets_changed", "orders_failed", "link_lost", "server_load", "part_saved", "join_servers", "server_map_learned")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     DEFINE_DATASET_FIELD_NUMBER: _ClassVar[int]
@@ -29,6 +29,7 @@ class NodeMessage(_message.Message):
     VERSION_WRITTEN_FIELD_NUMBER: _ClassVar[int]
     TASK_DONE_FIELD_NUMBER: _ClassVar[int]
     TRAINING_DONE_FIELD_NUMBER: _ClassVar[int]
+    JOURNAL_COPY_FIELD_NUMBER: _ClassVar[int]
     SERVER_HOLDS_FIELD_NUMBER: _ClassVar[int]
     BUCKETS_CHANGED_FIELD_NUMBER: _ClassVar[int]
     ORDERS_FAILED_FIELD_NUMBER: _ClassVar[int]
@@ -57,6 +58,7 @@ class NodeMessage(_message.Message):
     version_written: VersionWritten
     task_done: TaskDone
     training_done: TrainingDone
+    journal_copy: JournalCopy
     server_holds: ServerHolds
     buckets_changed: BucketsChanged
     orders_failed: OrdersFailed
@@ -65,7 +67,7 @@ class NodeMessage(_message.Message):
     part_saved: PartSaved
     join_servers: JoinServers
     server_map_learned: ServerMapLearned
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., define_dataset: _Optional[_Union[DefineDataset, _Mapping]] = ..., lease_request: _Optional[_Union[LeaseRequest, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., give_back: _Optional[_Union[GiveBack, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., join_world: _Optional[_Union[JoinWorld, _Mapping]] = ..., leave_world: _Optional[_Union[LeaveWorld, _Mapping]] = ..., world_ready: _Optional[_Union[WorldReady, _Mapping]] = ..., world_moved: _Optional[_Union[WorldMoved, _Mapping]] = ..., world_broken: _Optional[_Union[WorldBroken, _Mapping]] = ..., store_set: _Optional[_Union[StoreSet, _Mapping]] = ..., store_get: _Optional[_Union[StoreGet, _Mapping]] = ..., data_position: _Optional[_Union[DataPosition, _Mapping]] = ..., resume_leases: _Optional[_Union[ResumeLeases, _Mapping]] = ..., define_evaluation: _Optional[_Union[DefineEvaluation, _Mapping]] = ..., version_written: _Optional[_Union[VersionWritten, _Mapping]] = ..., task_done: _Optional[_Union[TaskDone, _Mapping]] = ..., training_done: _Optional[_Union[TrainingDone, _Mapping]] = ..., server_holds: _Optional[_Union[ServerHolds, _Mapping]] = ..., buckets_changed: _Optional[_Union[BucketsChanged, _Mapping]] = ..., orders_failed: _Optional[_Union[OrdersFailed, _Mapping]] = ..., link_lost: _Optional[_Union[LinkLost, _Mapping]] = ..., server_load: _Optional[_Union[ServerLoad, _Mapping]] = ..., part_saved: _Optional[_Union[PartSaved, _Mapping]] = ..., join_servers: _Optional[_Union[JoinServers, _Mapping]] = ..., server_map_learned: _Optional[_Union[ServerMapLearned, _Mapping]] = ...) -> None: ...
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., define_dataset: _Optional[_Union[DefineDataset, _Mapping]] = ..., lease_request: _Optional[_Union[LeaseRequest, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., give_back: _Optional[_Union[GiveBack, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., join_world: _Optional[_Union[JoinWorld, _Mapping]] = ..., leave_world: _Optional[_Union[LeaveWorld, _Mapping]] = ..., world_ready: _Optional[_Union[WorldReady, _Mapping]] = ..., world_moved: _Optional[_Union[WorldMoved, _Mapping]] = ..., world_broken: _Optional[_Union[WorldBroken, _Mapping]] = ..., store_set: _Optional[_Union[StoreSet, _Mapping]] = ..., store_get: _Optional[_Union[StoreGet, _Mapping]] = ..., data_position: _Optional[_Union[DataPosition, _Mapping]] = ..., resume_leases: _Optional[_Union[ResumeLeases, _Mapping]] = ..., define_evaluation: _Optional[_Union[DefineEvaluation, _Mapping]] = ..., version_written: _Optional[_Union[VersionWritten, _Mapping]] = ..., task_done: _Optional[_Union[TaskDone, _Mapping]] = ..., training_done: _Optional[_Union[TrainingDone, _Mapping]] = ..., journal_copy: _Optional[_Union[JournalCopy, _Mapping]] = ..., server_holds: _Optional[_Union[ServerHolds, _Mapping]] = ..., buckets_changed: _Optional[_Union[BucketsChanged, _Mapping]] = ..., orders_failed: _Optional[_Union[OrdersFailed, _Mapping]] = ..., link_lost: _Optional[_Union[LinkLost, _Mapping]] = ..., server_load: _Optional[_Union[ServerLoad, _Mapping]] = ..., part_saved: _Optional[_Union[PartSaved, _Mapping]] = ..., join_servers: _Optional[_Union[JoinServers, _Mapping]] = ..., server_map_learned: _Optional[_Union[ServerMapLearned, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("protocol", "node", "resumes")
@@ -294,6 +296,14 @@ class TrainingDone(_message.Message):
     step: int
     def __init__(self, step: _Optional[int] = ...) -> None: ...
 
+class JournalCopy(_message.Message):
+    __slots__ = ("lines", "last")
+    LINES_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
+    lines: bytes
+    last: bool
+    def __init__(self, lines: _Optional[bytes] = ..., last: _Optional[bool] = ...) -> None: ...
+
 class ServerHolds(_message.Message):
     __slots__ = ("owner_map", "buried")
     OWNER_MAP_FIELD_NUMBER: _ClassVar[int]
@@ -383,7 +393,7 @@ class ServerMapLearned(_message.Message):
     def __init__(self, version: _Optional[int] = ...) -> None: ...
 
 class MasterMessage(_message.Message):
-    __slots__ = ("welcome", "dataset_defined", "leases", "refused", "farewell", "next_world", "go_to_world", "world_settled", "store_value", "take_version", "run_task", "stop_training", "evaluation_over", "server_orders", "bury_server", "ask_server", "server_map", "forget_clients", "save_part", "commit_checkpoint")
+    __slots__ = ("welcome", "dataset_defined", "leases", "refused", "farewell", "next_world", "go_to_world", "world_settled", "store_value", "take_version", "run_task", "stop_training", "evaluation_over", "keep_journal", "give_journal", "server_orders", "bury_server", "ask_server", "server_map", "forget_clients", "save_part", "commit_checkpoint")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     DATASET_DEFINED_FIELD_NUMBER: _ClassVar[int]
     LEASES_FIELD_NUMBER: _ClassVar[int]
@@ -397,6 +407,8 @@ class MasterMessage(_message.Message):
     RUN_TASK_FIELD_NUMBER: _ClassVar[int]
     STOP_TRAINING_FIELD_NUMBER: _ClassVar[int]
     EVALUATION_OVER_FIELD_NUMBER: _ClassVar[int]
+    KEEP_JOURNAL_FIELD_NUMBER: _ClassVar[int]
+    GIVE_JOURNAL_FIELD_NUMBER: _ClassVar[int]
     SERVER_ORDERS_FIELD_NUMBER: _ClassVar[int]
     BURY_SERVER_FIELD_NUMBER: _ClassVar[int]
     ASK_SERVER_FIELD_NUMBER: _ClassVar[int]
@@ -417,6 +429,8 @@ class MasterMessage(_message.Message):
     run_task: RunTask
     stop_training: StopTraining
     evaluation_over: EvaluationOver
+    keep_journal: KeepJournal
+    give_journal: GiveJournal
     server_orders: ServerOrders
     bury_server: BuryServer
     ask_server: AskServer
@@ -424,7 +438,7 @@ class MasterMessage(_message.Message):
     forget_clients: ForgetClients
     save_part: SavePart
     commit_checkpoint: CommitCheckpoint
-    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., dataset_defined: _Optional[_Union[DatasetDefined, _Mapping]] = ..., leases: _Optional[_Union[Leases, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., farewell: _Optional[_Union[Farewell, _Mapping]] = ..., next_world: _Optional[_Union[NextWorld, _Mapping]] = ..., go_to_world: _Optional[_Union[GoToWorld, _Mapping]] = ..., world_settled: _Optional[_Union[WorldSettled, _Mapping]] = ..., store_value: _Optional[_Union[StoreValue, _Mapping]] = ..., take_version: _Optional[_Union[TakeVersion, _Mapping]] = ..., run_task: _Optional[_Union[RunTask, _Mapping]] = ..., stop_training: _Optional[_Union[StopTraining, _Mapping]] = ..., evaluation_over: _Optional[_Union[EvaluationOver, _Mapping]] = ..., server_orders: _Optional[_Union[ServerOrders, _Mapping]] = ..., bury_server: _Optional[_Union[BuryServer, _Mapping]] = ..., ask_server: _Optional[_Union[AskServer, _Mapping]] = ..., server_map: _Optional[_Union[ServerMap, _Mapping]] = ..., forget_clients: _Optional[_Union[ForgetClients, _Mapping]] = ..., save_part: _Optional[_Union[SavePart, _Mapping]] = ..., commit_checkpoint: _Optional[_Union[CommitCheckpoint, _Mapping]] = ...) -> None: ...
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., dataset_defined: _Optional[_Union[DatasetDefined, _Mapping]] = ..., leases: _Optional[_Union[Leases, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., farewell: _Optional[_Union[Farewell, _Mapping]] = ..., next_world: _Optional[_Union[NextWorld, _Mapping]] = ..., go_to_world: _Optional[_Union[GoToWorld, _Mapping]] = ..., world_settled: _Optional[_Union[WorldSettled, _Mapping]] = ..., store_value: _Optional[_Union[StoreValue, _Mapping]] = ..., take_version: _Optional[_Union[TakeVersion, _Mapping]] = ..., run_task: _Optional[_Union[RunTask, _Mapping]] = ..., stop_training: _Optional[_Union[StopTraining, _Mapping]] = ..., evaluation_over: _Optional[_Union[EvaluationOver, _Mapping]] = ..., keep_journal: _Optional[_Union[KeepJournal, _Mapping]] = ..., give_journal: _Optional[_Union[GiveJournal, _Mapping]] = ..., server_orders: _Optional[_Union[ServerOrders, _Mapping]] = ..., bury_server: _Optional[_Union[BuryServer, _Mapping]] = ..., ask_server: _Optional[_Union[AskServer, _Mapping]] = ..., server_map: _Optional[_Union[ServerMap, _Mapping]] = ..., forget_clients: _Optional[_Union[ForgetClients, _Mapping]] = ..., save_part: _Optional[_Union[SavePart, _Mapping]] = ..., commit_checkpoint: _Optional[_Union[CommitCheckpoint, _Mapping]] = ...) -> None: ...
 
 class NextWorld(_message.Message):
     __slots__ = ("version", "size", "rank", "recover", "over")
@@ -673,5 +687,17 @@ class StopTraining(_message.Message):
     def __init__(self) -> None: ...
 
 class EvaluationOver(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class KeepJournal(_message.Message):
+    __slots__ = ("lines", "whole_bytes")
+    LINES_FIELD_NUMBER: _ClassVar[int]
+    WHOLE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    lines: bytes
+    whole_bytes: int
+    def __init__(self, lines: _Optional[bytes] = ..., whole_bytes: _Optional[int] = ...) -> None: ...
+
+class GiveJournal(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...

@@ -1,0 +1,34 @@
+"""elastane's worker servers for tests. Run as a program it forks them: `TOKEN PORT` a line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from elastane.coordinator.worker_server import WorkerServer
+from tests.integration.server_nursery import ForkedServer, Nursery, fork_servers
+
+TOKEN = "a-token-of-these-tests"
+
+
+class WorkerServers(Nursery):
+    """Starts worker servers."""
+
+    def __init__(self) -> None:
+        super().__init__("tests.integration.worker_servers", {})
+
+    def worker(self, address: str = "") -> ForkedServer:
+        return self.start(TOKEN, address.rpartition(":")[2] or "0")
+
+
+def _serve(arguments: list[str], ready: Callable[[str], None]) -> None:
+    token, port = arguments
+    server = WorkerServer(token, port=int(port))
+    ready(server.address)
+    server.serve()
+
+
+if __name__ == "__main__":
+    import elastane.coordinator.pickling
+    import elastane.ps.closure_client  # noqa: F401  # once, for all that are forked
+
+    fork_servers(_serve)
