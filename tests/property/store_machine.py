@@ -148,7 +148,8 @@ class StoreMachine(RuleBasedStateMachine):
             self.stores[1 - store].install(bucket, page)
         source, to = self.models[store], self.models[1 - store]
         for counted in [name for name in source.counters if self.bucket_of(*name) == bucket]:
-            to.counters[counted] = source.counters[counted]
+            if counted not in to.rows:
+                to.counters[counted] = source.counters[counted]
         for name in [name for name in source.rows if self.bucket_of(*name) == bucket]:
             row = source.rows[name]
             to.rows[name] = ModelRow(row.weights.copy(), row.slots.copy(), row.frequency, row.last_step)
@@ -182,6 +183,7 @@ class StoreMachine(RuleBasedStateMachine):
     def holds_what_it_should(self) -> None:
         for store, model in zip(self.stores, self.models, strict=True):
             rows, counters = rows_in(store)
+            assert not rows.keys() & counters.keys()
             assert rows.keys() == model.rows.keys()
             assert {name: (row.frequency, row.last_step) for name, row in counters.items()} == model.counters
             for name, row in rows.items():

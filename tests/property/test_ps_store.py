@@ -18,12 +18,18 @@ from elastane.ps.store import Store
 from tests.property.store_machine import StoreMachine
 from tests.store_rows import keys
 
-RUNS = settings(max_examples=60, stateful_step_count=40, deadline=None)
+RUNS = settings(max_examples=40, stateful_step_count=40, deadline=None)
 HUNT = settings(RUNS, max_examples=200, database=None, phases=[Phase.generate], report_multiple_bugs=False)
 
 
 def test_a_store_holds_what_a_dictionary_would() -> None:
     run_state_machine_as_test(StoreMachine, settings=RUNS)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_store_holds_what_a_dictionary_would_for_long() -> None:
+    run_state_machine_as_test(StoreMachine, settings=settings(RUNS, max_examples=400))
 
 
 class MovesNoCounts(Store):
