@@ -131,6 +131,9 @@ class Ownership:
         engine, ledger = self._engine, self._ledger
         state = State(ledger.state[bucket])
         if state is State.OWNED and entry.owner == ledger.me:
+            if ledger.joined[bucket] and entry.backup == ledger.joining[bucket]:
+                self._confirm_joined(bucket, entry)  # The new backup has told others before its answer came.
+                return
             # The master never names a backup, so this says that the one that was is no more.
             ledger.backup[bucket] = NOBODY
             if ledger.joined[bucket]:
@@ -144,7 +147,8 @@ class Ownership:
             ledger.put(bucket, State.NOTHING)
             engine.tell(SteppedDown(bucket, entry.epoch))
         elif (state is State.REPLICA and entry.backup != ledger.me) or (
-            state is State.RECEIVING and entry.owner != ledger.source[bucket]
+            # To be handed over to is no reason to drop it: the word of it has come before the last pages.
+            state is State.RECEIVING and entry.owner not in {ledger.source[bucket], ledger.me}
         ):
             engine.forget(bucket)
             ledger.put(bucket, State.NOTHING)
@@ -353,15 +357,19 @@ class Ownership:
                 if not link.lost:
                     self._give_up(bucket, "the other server refused it")
                 return
-            old = int(ledger.backup[bucket])
             entry = Entry(next_turn(ledger.map.entries[bucket].epoch), ledger.me, to)
-            ledger.backup[bucket] = to
-            ledger.joining[bucket] = NOBODY
-            ledger.joined[bucket] = False
             ledger.note(bucket, entry)
-            self._release(bucket, old, entry.epoch)
-            engine.tell(Replicated(bucket, to, entry.epoch))
+            self._confirm_joined(bucket, entry)
         self._nudge()
+
+    def _confirm_joined(self, bucket: int, entry: Entry) -> None:
+        ledger = self._ledger
+        old, to = int(ledger.backup[bucket]), ServerId(int(ledger.joining[bucket]))
+        ledger.backup[bucket] = to
+        ledger.joining[bucket] = NOBODY
+        ledger.joined[bucket] = False
+        self._release(bucket, old, entry.epoch)
+        self._engine.tell(Replicated(bucket, to, entry.epoch))
 
     def _taken_or_not(self, bucket: int, to: ServerId, *, applied: bool, link: Link) -> None:
         engine, ledger = self._engine, self._ledger
