@@ -23,12 +23,12 @@ from elastane.model.errors import ElastaneError
 from elastane.model.ps import Initializer, InitializerKind, OptimizerKind, OptimizerSpec, TableSpec
 from elastane.ps.client import Client
 from elastane.ps.server import ParameterServer
-from elastane.ps.server_events import HandedOver, Replicated, ServerEvent, Took
+from elastane.ps.server_events import HandedOver, Replicated, ReplicationFailed, ServerEvent, Took
 from elastane.ps.store import Store
 
 TOKEN = "the token of the test"
 ZEROS = Initializer(InitializerKind.ZEROS)
-COUNTING = TableSpec("counting", 4, OptimizerSpec(OptimizerKind.SGD, 1.0), ZEROS)
+COUNTING = TableSpec("counting", 32, OptimizerSpec(OptimizerKind.SGD, 1.0), ZEROS)
 """A push of -1 with rate 1 adds exactly 1."""
 
 _ROOT = Path(__file__).parents[2]
@@ -227,6 +227,16 @@ class Cluster:
         owner.ask("hand_over", bucket, to)
         return owner
 
+    def wait_for_end(self, moves: Iterable[tuple[int, ServerProcess, int]]) -> None:
+        """Wait until moves, given with what their source had told before, are done, given up, or their source dead."""
+        for bucket, source, seen in moves:
+            source.wait_for(
+                lambda events, bucket=bucket, seen=seen: any(  # type: ignore[misc]
+                    isinstance(event, HandedOver | Replicated | ReplicationFailed) and event.bucket == bucket
+                    for event in events[seen:]
+                )
+            )
+
     def owner(self, bucket: int) -> ServerId:
         found = self.map.entries[bucket].owner
         assert found is not None
@@ -234,18 +244,23 @@ class Cluster:
 
     def back_up_all(self) -> None:
         """Give every bucket without a backup one on another living server."""
+        deadline = time.monotonic() + 60
+        while wanted := self._ask_for_backups():
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"no backups of {[bucket for bucket, _, _ in wanted]}")
+            self.wait_for_end(wanted)
+        self.spread_the_word()
+
+    def _ask_for_backups(self) -> list[tuple[int, ServerProcess, int]]:
         self.merge_all()
         living = sorted(self.living)
-        wanted: dict[int, ServerProcess] = {}
+        wanted = []
         for bucket, entry in enumerate(self.map.entries):
             if entry.backup is None and entry.owner in living and len(living) > 1:
-                to = living[(living.index(entry.owner) + 1) % len(living)]
-                self.servers[entry.owner].ask("replicate", bucket, to)
-                wanted[bucket] = self.servers[entry.owner]
-        for bucket, server in wanted.items():
-            server.wait_for(lambda events, bucket=bucket: _last(events, bucket) is not None)  # type: ignore[misc]
-        self.merge_all()
-        self.spread_the_word()
+                owner = self.servers[entry.owner]
+                wanted.append((bucket, owner, len(owner.events)))
+                owner.ask("replicate", bucket, living[(living.index(entry.owner) + 1) % len(living)])
+        return wanted
 
     def recover(self, dead: ServerId) -> list[int]:
         """What a master does after a death; the answer are the buckets that are lost."""
@@ -262,11 +277,6 @@ class Cluster:
     def end(self) -> None:
         for server in self.servers.values():
             server.end()
-
-
-def _last(events: list[ServerEvent], bucket: int) -> ServerEvent | None:
-    found = [event for event in events if isinstance(event, Replicated | HandedOver) and event.bucket == bucket]
-    return found[-1] if found else None
 
 
 @contextmanager
@@ -305,7 +315,7 @@ def count(pipe: Connection, owner_map: OwnerMap, n_ids: int, seed: int) -> None:
     while not pipe.poll():
         ids = random.choice(n_ids, n_ids // 4, replace=False)
         begin = time.monotonic()
-        client.push({"counting": (ids, np.full((len(ids), 4), -1, np.float32))}, {}, step)
+        client.push({"counting": (ids, np.full((len(ids), COUNTING.dim), -1, np.float32))}, {}, step)
         pushed = time.monotonic()
         done.pushed[ids] += 1
         rows = client.pull({"counting": ids})["counting"]

@@ -62,7 +62,7 @@ def still_serves(made: Cluster) -> bool:
     client.define(COUNTING)
     ids = np.array([424242])
     before = client.pull({"counting": ids})["counting"]
-    client.push({"counting": (ids, np.full((1, 4), -1, np.float32))}, {}, 0)
+    client.push({"counting": (ids, np.full((1, COUNTING.dim), -1, np.float32))}, {}, 0)
     after = client.pull({"counting": ids})["counting"]
     client.close()
     return bool((after == before + 1).all())
@@ -71,7 +71,7 @@ def still_serves(made: Cluster) -> bool:
 def push_body(**changes: object) -> bytes:
     keys = Keys(np.array([COUNTING.number], np.uint32), np.array([1], np.uint32), np.array([1], np.int64))
     fields = {"client": 7, "sequence": 1, "step": 0, "weight": 1.0, "keys": keys}
-    fields |= {"lrs": np.ones(1, np.float32), "values": np.ones(4, np.float32)} | changes
+    fields |= {"lrs": np.ones(1, np.float32), "values": np.ones(COUNTING.dim, np.float32)} | changes
     return b"".join(frames.write_push(Push(**fields)))  # type: ignore[arg-type]
 
 
@@ -163,15 +163,15 @@ def test_what_a_client_asks_wrongly_is_answered_by_an_error_and_the_connection_s
     ids = np.array([1])
     with pytest.raises(TableUnknown, match='"other" was not defined'):
         client.pull({"other": ids})
-    with pytest.raises(InvalidInput, match="do not fit 1 ids of 4 numbers"):
+    with pytest.raises(InvalidInput, match="do not fit 1 ids of 32 numbers"):
         client.push({"counting": (ids, np.zeros((1, 5), np.float32))}, {}, 0)
     with pytest.raises(InvalidInput, match="lrs"):
-        client.push({"counting": (ids, np.zeros((1, 4), np.float32))}, {"counting": float("nan")}, 0)
+        client.push({"counting": (ids, np.zeros((1, COUNTING.dim), np.float32))}, {"counting": float("nan")}, 0)
     with pytest.raises(TableMismatch, match="counting"):
         Client(made.map, TOKEN, BUCKETS).define(
             TableSpec("counting", 5, OptimizerSpec(OptimizerKind.SGD, 1.0), COUNTING.initializer)
         )
-    assert client.pull({"counting": ids})["counting"].shape == (1, 4)
+    assert client.pull({"counting": ids})["counting"].shape == (1, COUNTING.dim)
     client.close()
 
 
@@ -183,5 +183,5 @@ def test_a_client_says_when_its_servers_stay_away() -> None:
         with pytest.raises(ServersUnreachable, match=r"3 rows could not be pulled in 0.5 s"):
             client.pull({"counting": np.arange(3)})
         with pytest.raises(ServersUnreachable, match=r"1 rows could not be pushed in 0.5 s"):
-            client.push({"counting": (np.arange(1), np.zeros((1, 4), np.float32))}, {}, 0)
+            client.push({"counting": (np.arange(1), np.zeros((1, COUNTING.dim), np.float32))}, {}, 0)
         client.close()

@@ -184,9 +184,7 @@ def test_requests_that_make_no_sense_are_refused_with_one_line(jobs: Jobs) -> No
 
     run = ("run", "--name", "job")
     assert "parameter servers are not used with" in refusal(*run, "--ps=2", "--strategy=ring-allreduce", SCRIPT)
-    assert "ps-memory" in refusal(*run, "--ps-memory=1Gi", SCRIPT) or "ps-resource" in refusal(
-        *run, "--ps-memory=1Gi", SCRIPT
-    )
+    assert "ps-memory: there are no parameter servers without --ps" in refusal(*run, "--ps-memory=1Gi", SCRIPT)
     assert 'ps: "two" is neither a number' in refusal(*run, "--ps=two", SCRIPT)
     assert "scale: say --workers, or --ps" in refusal("scale", "job")
 

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from elastane.core.ps_cluster import MISSING_S, RETRY_S, PSCluster
+from elastane.core.ps_cluster import RETRY_S, PSCluster
+from elastane.core.ps_inquiries import MISSING_S
 from elastane.core.ps_orders import Ask, Bury, Decision, Inform, InformWorker, Order, Publish, Remove, Still
 from elastane.model.ids import NodeName
 from tests.property.ps_servers import Server, Servers
@@ -146,9 +147,9 @@ class PSMachine(RuleBasedStateMachine):
             case "learned":
                 self._carry_out(self.cluster.learned(server.id, changes, self.now))
             case "answered":
-                self._carry_out(self.cluster.answered(server.id, changes, self.now))
+                self._carry_out(self.cluster.answered(server.id, changes, None, self.now))
             case "buried":
-                self._carry_out(self.cluster.buried(server.id, number, changes, self.now))
+                self._carry_out(self.cluster.answered(server.id, changes, number, self.now))
             case "failed":
                 self._carry_out(self.cluster.failed(server.id, number, self.now))
             case "link_lost":

@@ -6,8 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from elastane.core.owners import Entry, ServerId
-from elastane.core.ps_cluster import Change
-from elastane.core.ps_orders import Order, OrderKind
+from elastane.core.ps_orders import Change, Order, OrderKind
 
 Said = tuple[str, int, list[Change]]
 """What a server says: the rules' method, its number (a bucket or a server), and entries."""
@@ -37,7 +36,9 @@ class Server:
         return [(bucket, *entry) for bucket, entry in sorted(self.known.items())]
 
     def say(self, method: str, number: int = 0, buckets: list[int] | None = None) -> None:
-        has = self.all_it_has() if buckets is None else [(bucket, *self.known[bucket]) for bucket in buckets]
+        has: list[Change] = self.all_it_has()
+        if buckets is not None:
+            has = [(bucket, *self.known[bucket]) for bucket in buckets]
         self.outbox.append((method, number, has))
 
     def forget(self, bucket: int) -> None:

@@ -13,6 +13,7 @@ from elastane.core.owners import (
     OwnerMap,
     ServerAddress,
     ServerId,
+    is_decision,
     next_term,
     next_turn,
     recovery,
@@ -100,6 +101,8 @@ def test_what_the_master_decides_stands_above_what_the_servers_do_meanwhile(epoc
     for _ in range(turns % 50):
         later = next_turn(later)
     assert next_term(epoch) > epoch
+    assert is_decision(next_term(epoch))
+    assert not is_decision(next_turn(next_term(epoch)))
     assert next_term(epoch) > later or later >> 20 > epoch >> 20
 
 

@@ -45,7 +45,8 @@ def worker_range(text: str) -> dict[str, int]:
 def server_role(text: str | None, **settings: Any) -> dict[str, Any]:
     """The part of a job's document for `--ps`; nothing without it."""
     if text is None:
-        used = [name for name, value in settings.items() if name not in ("restartCount", "buckets") and value]
+        given = {**settings.pop("resource"), **settings}
+        used = [name for name, value in given.items() if name not in ("restartCount", "buckets") and value]
         if used:
             raise InvalidInput(f"ps-{used[0]}: there are no parameter servers without --ps")
         return {}

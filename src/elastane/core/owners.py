@@ -54,6 +54,11 @@ def next_term(epoch: int) -> int:
     return ((epoch >> TERM_BITS) + 1) << TERM_BITS
 
 
+def is_decision(epoch: int) -> bool:
+    """Whether it is an epoch of the master's, not of the servers among themselves."""
+    return epoch > 0 and epoch % (1 << TERM_BITS) == 0
+
+
 @dataclass(frozen=True)
 class ServerAddress:
     """Where one server listens. `life` counts the starts of the process in this slot; the later one is right."""

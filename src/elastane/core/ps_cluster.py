@@ -24,9 +24,11 @@ from typing import Any
 
 from elastane.core import rebalance
 from elastane.core.owners import Entry, ServerId, next_term
+from elastane.core.ps_inquiries import Inquiries
 from elastane.core.ps_orders import (
     Ask,
     Bury,
+    Change,
     Decision,
     ForgetClients,
     Inform,
@@ -44,11 +46,6 @@ MOST_MOVES = 32
 """How many buckets move at a time."""
 RETRY_S = 0.5
 """After a move failed, how long until it is tried again."""
-MISSING_S = 2.0
-"""How long a bucket may be with nobody, as one that is on its way is for a moment, before it counts as lost."""
-
-Change = tuple[int, int, int | None, int | None]
-"""A bucket with what a server says of it: epoch, owner and backup."""
 
 
 @dataclass
@@ -80,15 +77,12 @@ class PSCluster:
         self._most_moves = most_moves
         self._servers: dict[int, _Server] = {}
         self._confirmations = Confirmations()
-        self._homes: list[int | None] = [None] * n_buckets
+        self.homes: list[int | None] = [None] * n_buckets
+        """The server that should own each bucket."""
         self._backup_homes: list[int | None] = [None] * n_buckets
         self._orders: dict[int, Order] = {}
         self._not_before: dict[int, float] = {}
-        self._burials: dict[int, list[int]] = {}
-        self._inquests: dict[tuple[int, int], list[int]] = {}
-        self._missing: dict[int, tuple[int, float]] = {}
-        self._audit: list[int] | None = None
-        """Who has not answered yet, since all were asked for what is missing."""
+        self._inquiries = Inquiries()
         self._settled = True
         self._settled_version = 0
         self._to_publish = False
@@ -122,10 +116,6 @@ class PSCluster:
         """How many buckets are on their way."""
         return sum(order.kind.moves for order in self._orders.values())
 
-    def homes(self) -> list[int | None]:
-        """The server that should own each bucket."""
-        return list(self._homes)
-
     # What happens to servers.
 
     def roster(self, members: list[tuple[int, bool]], now: float) -> list[Decision]:
@@ -148,7 +138,7 @@ class PSCluster:
         decisions: list[Decision] = [Inform((server,))]
         if dead := self._confirmations.dead_clients:
             decisions.append(ForgetClients(server, tuple(dead)))
-        decisions += [Bury(server, dead) for dead, waiting in self._burials.items() if server in waiting]
+        decisions += [Bury(server, dead) for dead in self._inquiries.to_bury(server)]
         decisions += [order for order in self._orders.values() if order.server == server]
         return decisions + self._step(now)
 
@@ -165,29 +155,22 @@ class PSCluster:
         self._merge(server, changes)
         return self._step(now)
 
-    def buried(self, server: int, dead: int, changes: list[Change], now: float) -> list[Decision]:
-        """A server takes nothing more of a dead one, and says all that it has."""
+    def answered(self, server: int, changes: list[Change], buried: int | None, now: float) -> list[Decision]:
+        """A server says all that it has, because it was asked, or because it takes nothing more of a dead one."""
         if server not in self._servers:
             return []
         self._said_all(server, changes, now)
-        _discard(self._burials.get(dead, []), server)
-        return self._step(now)
-
-    def answered(self, server: int, changes: list[Change], now: float) -> list[Decision]:
-        """A server says all that it has, because it was asked."""
-        if server not in self._servers:
-            return []
-        self._said_all(server, changes, now)
+        if buried is not None:
+            self._inquiries.buried(server, buried)
         return self._step(now)
 
     def link_lost(self, server: int, peer: int, now: float) -> list[Decision]:
         """A server has no connection to another. If that one lives, both are asked what they have."""
-        if server not in self._servers or peer not in self._servers or (server, peer) in self._inquests:
+        if server not in self._servers or peer not in self._servers or not self._inquiries.part(server, peer):
             return []
         for order in [order for order in self._orders.values() if order.kind.moves and order[1::2] == (server, peer)]:
             del self._orders[order.bucket]
             self._not_before[order.bucket] = now + RETRY_S
-        self._inquests[server, peer] = [server, peer]
         asked = [Ask(one) for one in (server, peer) if self._servers[one].here]
         return [*asked, *self._step(now)]
 
@@ -233,7 +216,7 @@ class PSCluster:
     def rehome(self, moves: list[tuple[int, int]], now: float) -> list[Decision]:
         """Move these buckets to these servers, which are in the cluster."""
         for bucket, server in moves:
-            self._homes[bucket] = server
+            self.homes[bucket] = server
         self._place_backups(self._cluster)
         self._settled = False
         return self._step(now)
@@ -258,8 +241,8 @@ class PSCluster:
 
     def next_tick(self) -> float | None:
         """When `tick` has something to do."""
-        missing = [] if self._audit is not None else [since + MISSING_S for _, since in self._missing.values()]
-        return min((*self._not_before.values(), *missing), default=None)
+        audit = self._inquiries.next_audit()
+        return min((*self._not_before.values(), *([] if audit is None else [audit])), default=None)
 
     def resume(self, now: float) -> list[Decision]:
         """A master before this one died: nobody is here yet, and what it said last may not have been heard."""
@@ -280,14 +263,11 @@ class PSCluster:
             "held": self.held,
             "servers": [[server, asdict(known)] for server, known in self._servers.items()],
             "workers": self._confirmations.snapshot(),
-            "homes": self._homes,
+            "homes": self.homes,
             "backup_homes": self._backup_homes,
             "orders": [list(order) for order in self._orders.values()],
             "not_before": list(self._not_before.items()),
-            "burials": list(self._burials.items()),
-            "inquests": [[*pair, waiting] for pair, waiting in self._inquests.items()],
-            "missing": [[bucket, *found] for bucket, found in self._missing.items()],
-            "audit": self._audit,
+            "inquiries": self._inquiries.snapshot(),
             "settled": [self._settled, self._settled_version, self._to_publish],
         }
 
@@ -301,15 +281,12 @@ class PSCluster:
         self.held = state["held"]
         self._servers = {server: _Server(**known) for server, known in state["servers"]}
         self._confirmations.load(state["workers"])
-        self._homes = list(state["homes"])
+        self.homes = list(state["homes"])
         self._backup_homes = list(state["backup_homes"])
         orders = (Order(OrderKind(kind), *rest) for kind, *rest in state["orders"])
         self._orders = {order.bucket: order for order in orders}
         self._not_before = dict(state["not_before"])
-        self._burials = {dead: list(waiting) for dead, waiting in state["burials"]}
-        self._inquests = {(server, peer): list(waiting) for server, peer, waiting in state["inquests"]}
-        self._missing = {bucket: (server, since) for bucket, server, since in state["missing"]}
-        self._audit = None if state["audit"] is None else list(state["audit"])
+        self._inquiries.load(state["inquiries"])
         self._settled, self._settled_version, self._to_publish = state["settled"]
 
     def _ended(self, server: int) -> list[Decision]:
@@ -317,21 +294,20 @@ class PSCluster:
         known = self._servers.pop(server)
         for order in [order for order in self._orders.values() if order.concerns(server)]:
             del self._orders[order.bucket]
-        for waiting in (*self._burials.values(), self._audit or []):
-            _discard(waiting, server)
-        self._inquests = {pair: waiting for pair, waiting in self._inquests.items() if server not in pair}
+        self._inquiries.ended(server)
         self.held = False
         if not known.attended:
             return []
         self._settled = False
-        self._burials[server] = [other for other, there in self._servers.items() if there.attended]
-        return [Bury(other, server) for other in self._burials[server] if self._servers[other].here]
+        others = [other for other, there in self._servers.items() if there.attended]
+        self._inquiries.bury(server, others)
+        return [Bury(other, server) for other in others if self._servers[other].here]
 
     # The comparison of what is with what should be.
 
     def _step(self, now: float) -> list[Decision]:
         self._not_before = {bucket: due for bucket, due in self._not_before.items() if due > now}
-        self._burials = {dead: waiting for dead, waiting in self._burials.items() if waiting}
+        self._inquiries.close_burials()
         self._form_cluster()
         decisions: list[Decision] = list(self._look_for_missing(now))
         if self._drop_backups():
@@ -347,7 +323,9 @@ class PSCluster:
             if self._settled:
                 self._settled_version = self.version
             decisions.append(Publish(self.version))
-        on_its_way = self._orders or self._missing or not all(entry.owner in self._servers for entry in self.entries)
+        on_its_way = (
+            self._orders or self._inquiries.missing or not all(entry.owner in self._servers for entry in self.entries)
+        )
         if self.held and not on_its_way:
             decisions.append(Still())
         return [*decisions, *self._removals()]
@@ -369,7 +347,7 @@ class PSCluster:
         if not wanted or cluster == self._cluster or not all(known.attended for known in wanted.values()):
             return
         self.next_training_ps_cluster = cluster
-        self._homes = list(rebalance.even(self._homes, cluster))
+        self.homes = list(rebalance.even(self.homes, cluster))
         self._place_backups(cluster)
         self._settled = False
         self._to_publish = True
@@ -377,7 +355,7 @@ class PSCluster:
     def _place_backups(self, cluster: tuple[int, ...]) -> None:
         if not self._with_backups:
             return
-        homes = [home for home in self._homes if home is not None]
+        homes = [home for home in self.homes if home is not None]
         # A bucket that moves leaves its second copy where it was.
         present = [
             entry.owner if entry.owner != home else wanted
@@ -385,58 +363,58 @@ class PSCluster:
         ]
         self._backup_homes = rebalance.backups(homes, present, cluster)
 
-    def _unclear(self, server: int | None) -> bool:
-        """Whether a server is gone and not all have said what they had of it."""
-        return server in self._burials
-
     def _drop_backups(self) -> bool:
         """A backup that is dead, out of touch or not wanted is given up, so that its owner need not wait for it."""
         dropped = False
-        apart = {pair for pair, waiting in self._inquests.items() if not waiting}
+        apart = self._inquiries.parted()
         for bucket, (epoch, owner, backup) in enumerate(self.entries):
             # What is on its way is left alone: it may be through already, and have another backup.
             if backup is None or owner is None or owner not in self._servers or bucket in self._orders:
                 continue
-            dead = backup not in self._servers and not self._unclear(backup)
-            unwanted = self._backup_homes[bucket] is None and owner == self._homes[bucket]
+            dead = backup not in self._servers and not self._inquiries.unclear(backup)
+            unwanted = self._backup_homes[bucket] is None and owner == self.homes[bucket]
             if dead or (owner, backup) in apart or (unwanted and not self.held):
                 self.entries[bucket] = Entry(next_term(epoch), owner)
                 dropped = True
-        moving = {(owner, backup) for bucket in self._orders for _, owner, backup in (self.entries[bucket],)}
-        self._inquests = {pair: waiting for pair, waiting in self._inquests.items() if waiting or pair in moving}
+        moving = {(self.entries[bucket].owner, self.entries[bucket].backup) for bucket in self._orders}
+        self._inquiries.part_no_more(moving)
         return dropped
 
     def _look_for_missing(self, now: float) -> Iterator[Decision]:
         """A bucket that its server gave away, and that nobody has when all are asked again, is nobody's."""
-        self._missing = {
-            bucket: found for bucket, found in self._missing.items() if self.entries[bucket].owner == found[0]
-        }
+        missing = self._inquiries.missing
+        for bucket in [bucket for bucket, (server, _) in missing.items() if self.entries[bucket].owner != server]:
+            del missing[bucket]
         if not self._all_heard:
             return
-        late = [bucket for bucket, (_, since) in self._missing.items() if since + MISSING_S <= now]
-        if self._audit is None and late:
-            self._audit = [server for server, known in self._servers.items() if known.attended]
-            yield from (Ask(server) for server in self._audit)
-        elif self._audit == []:
-            self._audit = None
-            for bucket in late:
-                del self._missing[bucket]
-                epoch, _, backup = self.entries[bucket]
-                self.entries[bucket] = Entry(epoch, None, backup)
+        attended = [server for server, known in self._servers.items() if known.attended]
+        yield from (Ask(server) for server in self._inquiries.audit(attended, now))
+        for bucket in self._inquiries.lost(now):
+            epoch, _, backup = self.entries[bucket]
+            self.entries[bucket] = Entry(epoch, None, backup)
 
     @property
     def _all_heard(self) -> bool:
         """Whether all who may have a bucket have said so."""
-        return not self._burials and all(known.here for known in self._servers.values() if known.attended)
+        return not self._inquiries.any_burial and all(known.here for known in self._servers.values() if known.attended)
 
     def _claims(self) -> Iterator[Order]:
         """Orders that give the buckets of nobody, or of a dead server, to a living one."""
         for bucket, (epoch, owner, backup) in enumerate(self.entries):
-            if owner in self._servers or self._unclear(owner) or bucket in self._orders or bucket in self._not_before:
+            if (
+                owner in self._servers
+                or self._inquiries.unclear(owner)
+                or bucket in self._orders
+                or bucket in self._not_before
+            ):
                 continue
             if backup in self._servers:
                 yield Order(OrderKind.PROMOTE, backup, bucket, next_term(epoch))
-            elif (home := self._homes[bucket]) is not None and home in self._servers and not self._unclear(backup):
+            elif (
+                (home := self.homes[bucket]) is not None
+                and home in self._servers
+                and not self._inquiries.unclear(backup)
+            ):
                 kind = OrderKind.RESTORE if self.checkpoint else OrderKind.OWN
                 yield Order(kind, home, bucket, next_term(epoch))
 
@@ -448,7 +426,7 @@ class PSCluster:
                 return
             if owner is None or not self._is_here(owner) or bucket in self._orders or bucket in self._not_before:
                 continue
-            home, backup_home = self._homes[bucket], self._backup_homes[bucket]
+            home, backup_home = self.homes[bucket], self._backup_homes[bucket]
             if owner != home:
                 kind, to = OrderKind.HAND_OVER, home
             elif backup_home not in (None, backup, owner):
@@ -461,10 +439,10 @@ class PSCluster:
 
     def _settle(self) -> None:
         """The change is through once every bucket is where it should be."""
-        if self._settled or self._orders or self._burials or self._inquests or self._missing:
+        if self._settled or self._orders or not self._inquiries.all_closed:
             return
         for bucket, (_, owner, backup) in enumerate(self.entries):
-            if owner not in self._servers or owner != self._homes[bucket] or backup != self._backup_homes[bucket]:
+            if owner not in self._servers or owner != self.homes[bucket] or backup != self._backup_homes[bucket]:
                 return
         self.training_ps_cluster = self._cluster
         self.next_training_ps_cluster = None
@@ -496,19 +474,18 @@ class PSCluster:
         self._merge(server, changes)
         for bucket, _, owner, _ in given:
             if owner is not None and owner in self._servers:
-                self._missing.setdefault(bucket, (owner, now))
+                self._inquiries.missing.setdefault(bucket, (owner, now))
         has = {bucket for bucket, _, owner, _ in changes if owner == server}
         for bucket, entry in enumerate(self.entries):
             if entry.owner == server and bucket not in has and bucket not in self._orders:
-                self._missing.setdefault(bucket, (server, now))
-        for waiting in (*self._inquests.values(), self._audit or []):
-            _discard(waiting, server)
+                self._inquiries.missing.setdefault(bucket, (server, now))
+        self._inquiries.answered(server)
 
     def _merge(self, speaker: int, changes: Iterable[Change]) -> None:
         for bucket, epoch, owner, backup in changes:
             known = self.entries[bucket]
             if owner == speaker and epoch >= known.epoch:
-                self._missing.pop(bucket, None)
+                self._inquiries.missing.pop(bucket, None)
             # Who has given a bucket away, and not heard that it was taken, still speaks of its own copy: of two words
             # on one epoch, the owner's counts.
             if epoch < known.epoch or (epoch == known.epoch and (owner != speaker or (owner, backup) == known[1:])):
@@ -521,8 +498,3 @@ class PSCluster:
                 del self._orders[bucket]
                 if not order.kind.moves:
                     self._to_publish = True  # Who waits for a dead server must hear of its successor.
-
-
-def _discard(waiting: list[int], server: int) -> None:
-    if server in waiting:
-        waiting.remove(server)

@@ -8,6 +8,9 @@ from typing import NamedTuple
 
 from elastane.model.ids import NodeName
 
+Change = tuple[int, int, int | None, int | None]
+"""A bucket with what a server says of it: epoch, owner and backup."""
+
 
 class OrderKind(enum.StrEnum):
     """What a server is to do about one bucket; the value beside it is an epoch, or another server."""

@@ -78,7 +78,6 @@ _TOLD: dict[type, frozenset[str]] = {
             "here",
             "away",
             "learned",
-            "buried",
             "answered",
             "link_lost",
             "failed",

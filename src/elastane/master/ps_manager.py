@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterable
 from elastane.core import rebalance
 from elastane.core.nodes import NodeGroup
 from elastane.core.owners import OwnerMap, ServerAddress, ServerId
-from elastane.core.ps_cluster import Change, PSCluster
+from elastane.core.ps_cluster import PSCluster
 from elastane.core.ps_orders import (
     Ask,
     Bury,
+    Change,
     Decision,
     ForgetClients,
     Inform,
@@ -171,10 +172,9 @@ class PSManager:
         server = self._server(name)
         owner_map = ps_wire.checked_map(message.owner_map, self.spec.buckets)
         changes, now = ps_wire.changes_of(owner_map), self._clock()
-        if message.HasField("buried"):
-            self._carry_out(self._rules.buried(server, message.buried, changes, now))
-        elif server in self._here:
-            self._carry_out(self._rules.answered(server, changes, now))
+        buried = message.buried if message.HasField("buried") else None
+        if buried is not None or server in self._here:
+            self._carry_out(self._rules.answered(server, changes, buried, now))
         else:
             self._attends(server, owner_map, changes)
 
@@ -235,7 +235,7 @@ class PSManager:
         quiet = self._loads.rows_per_s() < LEAST_ROWS_PER_S
         if quiet or not self._rules.settled or self._rules.held or len(cluster) < 2:
             return
-        present = [home for home in self._rules.homes() if home is not None]
+        present = [home for home in self._rules.homes if home is not None]
         placed = rebalance.by_load(present, cluster, self._loads.by_bucket())
         moves = [(bucket, to) for bucket, (old, to) in enumerate(zip(present, placed, strict=True)) if old != to]
         if moves:

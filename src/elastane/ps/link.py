@@ -13,7 +13,7 @@ from elastane.ps import frames
 from elastane.ps.frames import Buffer, Flag, Hello, Op
 from elastane.ps.sockets import FrameSocket, connect
 
-_CONNECT_S = 5.0
+_CONNECT_S = 2.0
 _MOST_QUEUED = 64 << 20
 _COPY_WINDOW = 1 << 20
 """Bytes of pages that may be under way: what a push waits behind, so it is small."""

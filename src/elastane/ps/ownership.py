@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from elastane.core.owners import Entry, OwnerMap, ServerId, next_turn
+from elastane.core.owners import Entry, OwnerMap, ServerAddress, ServerId, is_decision, next_turn
 from elastane.model.errors import ElastaneError, MalformedMessage, RequestRefused
 from elastane.ps import frames
 from elastane.ps.engine import Engine
@@ -50,6 +50,7 @@ class Ownership:
         self._wake = threading.Condition()
         self._stopped = False
         self._old_backups: dict[int, int] = {}
+        self._buried: dict[ServerId, ServerAddress] = {}
         self._copier = threading.Thread(target=self._copy_all, name="copier", daemon=True)
 
     def start(self, life: int) -> None:
@@ -71,28 +72,55 @@ class Ownership:
         engine, ledger = self._engine, self._ledger
         with engine.order:
             wanted = list(buckets)
-            late = [bucket for bucket in wanted if ledger.map.entries[bucket].epoch >= epoch]
-            if late:
-                raise RequestRefused(
-                    f"epoch {epoch} is not above {ledger.map.entries[late[0]].epoch}, at which bucket {late[0]} is"
-                )
+            self._check_epoch(wanted, epoch)
             engine.apply_whole_steps(also=wanted)
-            ledger.note_all({bucket: Entry(epoch, ledger.me) for bucket in wanted})
             for bucket in wanted:
-                ledger.put(bucket, State.OWNED)
-                ledger.backup[bucket] = NOBODY
-                self._give_up(bucket, "it was given out anew")
+                self._become_owner(bucket)
+            ledger.note_all({bucket: Entry(epoch, ledger.me) for bucket in wanted})
         self._nudge()
+
+    def give_up(self, buckets: Iterable[int], epoch: int) -> None:
+        """Serve these buckets no more, for another content of them. Raises RequestRefused for an epoch not newer."""
+        with self._engine.order:
+            wanted = list(buckets)
+            self._check_epoch(wanted, epoch)
+            for bucket in wanted:
+                if self._ledger.state[bucket] != State.NOTHING:
+                    self._ledger.put(bucket, State.NOTHING)
+                    self._engine.forget(bucket)
+        self._nudge()
+
+    def _check_epoch(self, buckets: list[int], epoch: int) -> None:
+        entries = self._ledger.map.entries
+        late = [bucket for bucket in buckets if entries[bucket].epoch >= epoch]
+        if late:
+            raise RequestRefused(f"epoch {epoch} is not above {entries[late[0]].epoch}, at which bucket {late[0]} is")
+
+    def _become_owner(self, bucket: int) -> None:
+        ledger = self._ledger
+        handing_to = ledger.map.entries[bucket].owner if ledger.state[bucket] == State.HANDING else None
+        self._give_up(bucket, "the master decided on the bucket meanwhile")
+        self._old_backups.pop(bucket, None)
+        ledger.put(bucket, State.OWNED)
+        ledger.backup[bucket] = NOBODY
+        if handing_to is not None:
+            self._engine.tell(ReplicationFailed(bucket, handing_to, "the master decided on the bucket meanwhile"))
 
     def promote(self, bucket: int, epoch: int) -> None:
         """Own a bucket of which a whole copy is here. Raises RequestRefused without one."""
         with self._engine.order:
+            if self._ledger.state[bucket] == State.OWNED and self._ledger.map.entries[bucket].epoch == epoch:
+                return  # It has heard of it by the map.
             if self._ledger.state[bucket] < State.REPLICA:
                 raise RequestRefused(f"bucket {bucket} cannot be promoted here: there is no whole copy of it")
             self.own([bucket], epoch)
 
     def learn(self, owner_map: OwnerMap) -> None:
-        """Take newer entries over. What others own by them is dropped here; nothing is owned by this."""
+        """Take newer entries over. What others own by them is dropped here.
+
+        By a decision of the master alone a whole copy becomes this server's own; not by what servers say of each other,
+        for what they have sent may not have been read yet.
+        """
         engine, ledger = self._engine, self._ledger
         with engine.order:
             for bucket in ledger.learn(owner_map):
@@ -103,17 +131,24 @@ class Ownership:
         engine, ledger = self._engine, self._ledger
         state = State(ledger.state[bucket])
         if state is State.OWNED and entry.owner == ledger.me:
+            if ledger.joined[bucket] and entry.backup == ledger.joining[bucket]:
+                self._confirm_joined(bucket, entry)  # The new backup has told others before its answer came.
+                return
             # The master never names a backup, so this says that the one that was is no more.
             ledger.backup[bucket] = NOBODY
             if ledger.joined[bucket]:
                 self._give_up(bucket, "the master decided on the bucket meanwhile")
+        elif state >= State.REPLICA and entry.owner == ledger.me:
+            if is_decision(entry.epoch):
+                engine.apply_whole_steps(also=[bucket])
+                self._become_owner(bucket)
         elif state in {State.OWNED, State.HANDING}:
-            if entry.owner != ledger.me:
-                engine.forget(bucket)
-                ledger.put(bucket, State.NOTHING)
-                engine.tell(SteppedDown(bucket, entry.epoch))
+            engine.forget(bucket)
+            ledger.put(bucket, State.NOTHING)
+            engine.tell(SteppedDown(bucket, entry.epoch))
         elif (state is State.REPLICA and entry.backup != ledger.me) or (
-            state is State.RECEIVING and entry.owner != ledger.source[bucket]
+            # To be handed over to is no reason to drop it: the word of it has come before the last pages.
+            state is State.RECEIVING and entry.owner not in {ledger.source[bucket], ledger.me}
         ):
             engine.forget(bucket)
             ledger.put(bucket, State.NOTHING)
@@ -139,9 +174,12 @@ class Ownership:
         link = links.get(peer)
         if link is not None and not link.lost:
             return link
+        if self._waits_for_decision(peer):
+            # A new link would go on where the old one has left something out.
+            raise RequestRefused(f"the link to server {peer} was lost, and the master has not decided on its buckets")
         address = self._ledger.map.servers.get(peer)
-        if address is None:
-            raise RequestRefused(f"no address of server {peer} is known here")
+        if address is None or self._buried.get(peer) == address:
+            raise RequestRefused(f"server {peer} is {'not known here' if address is None else 'dead'}")
         hello = Hello(Peer.SERVER, self._ledger.me, self._life, self._ledger.n_buckets)
         link = Link(peer, address, hello, self._token, self._refused, self._lost)
         links[peer] = link
@@ -160,7 +198,7 @@ class Ownership:
                 return
             for bucket in np.nonzero((ledger.joining == link.peer) & ~ledger.joined)[0].tolist():
                 self._give_up(bucket, reason)
-            needed = bool(ledger.needs(link.peer).any()) or self._handing_to(link.peer)
+            needed = self._waits_for_decision(link.peer)
         if needed and not self._stopped:
             self._engine.tell(LinkLost(link.peer, reason))
             threading.Thread(target=self._look_around, args=(link,), name="look-around", daemon=True).start()
@@ -174,7 +212,7 @@ class Ownership:
         ledger = self._ledger
         hello = Hello(Peer.CLIENT, secrets.randbits(64), 0, ledger.n_buckets)
         while self._engine.links.get(link.peer) is link:
-            if not ledger.needs(link.peer).any() and not self._handing_to(link.peer):
+            if not self._waits_for_decision(link.peer):
                 return
             for server, address in list(ledger.map.servers.items()):
                 if server != ledger.me:
@@ -184,9 +222,27 @@ class Ownership:
                 if self._wake.wait_for(lambda: self._stopped, _LOOK_AROUND_S):
                     return
 
-    def _handing_to(self, peer: ServerId) -> bool:
+    def bury(self, peer: ServerId) -> None:
+        """Send nothing more to a dead server, and begin no copy to it."""
+        with self._engine.order:
+            address = self._ledger.map.servers.get(peer)
+            if address is not None:
+                self._buried[peer] = address
+            link = self._engine.links.get(peer)
+        with self._wake:
+            dropped = [job for job in self._jobs if job.to == peer]
+            self._jobs = deque(job for job in self._jobs if job.to != peer)
+        for job in dropped:
+            self._engine.tell(ReplicationFailed(job.bucket, job.to, "the server is dead"))
+        if link is not None:
+            link.close("the server is dead")
+
+    def _waits_for_decision(self, peer: ServerId) -> bool:
+        """Whether there are buckets of which this peer has a copy, or may have taken them."""
         handing = np.nonzero(self._ledger.state == State.HANDING)[0].tolist()
-        return any(self._ledger.map.entries[bucket].owner == peer for bucket in handing)
+        return bool(self._ledger.needs(peer).any()) or any(
+            self._ledger.map.entries[bucket].owner == peer for bucket in handing
+        )
 
     def _give_up(self, bucket: int, reason: str) -> None:
         ledger = self._ledger
@@ -301,15 +357,19 @@ class Ownership:
                 if not link.lost:
                     self._give_up(bucket, "the other server refused it")
                 return
-            old = int(ledger.backup[bucket])
             entry = Entry(next_turn(ledger.map.entries[bucket].epoch), ledger.me, to)
-            ledger.backup[bucket] = to
-            ledger.joining[bucket] = NOBODY
-            ledger.joined[bucket] = False
             ledger.note(bucket, entry)
-            self._release(bucket, old, entry.epoch)
-            engine.tell(Replicated(bucket, to, entry.epoch))
+            self._confirm_joined(bucket, entry)
         self._nudge()
+
+    def _confirm_joined(self, bucket: int, entry: Entry) -> None:
+        ledger = self._ledger
+        old, to = int(ledger.backup[bucket]), ServerId(int(ledger.joining[bucket]))
+        ledger.backup[bucket] = to
+        ledger.joining[bucket] = NOBODY
+        ledger.joined[bucket] = False
+        self._release(bucket, old, entry.epoch)
+        self._engine.tell(Replicated(bucket, to, entry.epoch))
 
     def _taken_or_not(self, bucket: int, to: ServerId, *, applied: bool, link: Link) -> None:
         engine, ledger = self._engine, self._ledger

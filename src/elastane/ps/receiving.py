@@ -61,9 +61,12 @@ class Receiver:
             if self.cut:
                 return
             self.cut = True
-            unfinished = (self._ledger.state == State.RECEIVING) & (self._ledger.source == self.peer)
-            for bucket in np.nonzero(unfinished)[0].tolist():
+            ledger = self._ledger
+            theirs = ledger.source == self.peer
+            for bucket in np.nonzero(theirs & (ledger.state == State.RECEIVING))[0].tolist():
                 self._drop(bucket)
+            # A whole copy stays, for the master may make it the owner; but another link could leave a gap in it.
+            ledger.source[theirs] = NOBODY
 
     def _map(self, header: Header, body: memoryview) -> bool:
         del header
@@ -141,7 +144,9 @@ class Receiver:
 
     def _take(self, header: Header, body: memoryview) -> bool:
         bucket, epoch, _ = self._bucket(body)
-        if not self._comes_from_peer(bucket) or self._ledger.map.entries[bucket].epoch >= epoch:
+        known = self._ledger.map.entries[bucket]
+        foretold = known.epoch == epoch and known.owner == self._ledger.me
+        if not self._comes_from_peer(bucket) or (known.epoch >= epoch and not foretold):
             return False
         keep = bool(header.flags & Flag.KEEP)
         if keep:

@@ -101,9 +101,7 @@ class ParameterServer:
         """Apply nothing more that a dead server has sent, not even what has arrived; then answer as `owned`."""
         with self._engine.order:
             self._connections.cut(server)
-            link = self._engine.links.get(server)
-        if link is not None:
-            link.close("the server is dead")
+        self._ownership.bury(server)
         return self.owned()
 
     def remove_client(self, number: int) -> None:
@@ -123,6 +121,7 @@ class ParameterServer:
         Raises StateLost, CheckpointMisfit, and RequestRefused for an epoch that is not newer.
         """
         wanted = list(buckets)
+        self._ownership.give_up(wanted, epoch)
         restored = files.restore(self.store, folder, wanted, number)
         with self._engine.order:
             for bucket in wanted:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from elastane.core.owners import MAX_EPOCH, Entry, OwnerMap, ServerId
-from elastane.core.ps_cluster import Change
-from elastane.core.ps_orders import Order, OrderKind
+from elastane.core.ps_orders import Change, Order, OrderKind
 from elastane.model.errors import MalformedMessage
 from elastane.rpc.protos import node_pb2 as pb
 from elastane.rpc.wire import MOST_TEXT
