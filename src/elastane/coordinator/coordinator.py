@@ -122,6 +122,10 @@ class ClusterCoordinator:
         """A data set on each worker, on those too that are added later; `iter` of it goes to `schedule`."""
         return PerWorkerDataset(dataset_fn)
 
+    def create_per_worker_value(self, make: Callable[[], Any]) -> PerWorkerReference:
+        """A value on each worker, made there on first use (a model, a client). As an argument it is the worker's."""
+        return PerWorkerReference(pickling.dumped((make,))[0])
+
     def add_worker(self, address: str) -> int:
         """Let the worker server at `host:port` take closures; the answer is its index.
 
