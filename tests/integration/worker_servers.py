@@ -28,7 +28,6 @@ def _serve(arguments: list[str], ready: Callable[[str], None]) -> None:
 
 
 if __name__ == "__main__":
-    import elastane.coordinator.pickling
     import tests.integration.closure_functions  # noqa: F401  # once, for all that are forked
     from elastane.ps.keys import warm_up
 
