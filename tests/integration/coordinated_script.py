@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-DEADLINE_S = 100.0
+DEADLINE_S = 200.0
 
 
 def plain_steps() -> tuple[Any, Callable[[int], None]]:

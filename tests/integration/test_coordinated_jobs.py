@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.integration.harness import Finished, Jobs
+from tests.integration.harness import ROOT, Finished, Jobs, read_events
 
 SCRIPT = Path(__file__).with_name("coordinated_script.py")
+TIMEOUT_S = 240
+"""Each of a TensorFlow job's seven processes imports TensorFlow, which takes them a minute on a busy machine."""
 
 
 def run(jobs: Jobs, options: str, arguments: str) -> Finished:
     command = f"{sys.executable} -m elastane coordinate {options} {SCRIPT} {arguments}"
-    flags = ("--workers=1:4", "--strategy=parameter_server", f"--worker-command={command}")
-    done = jobs.run(options=flags, script=None)
-    assert done.code == 0, done.stdout + done.stderr
-    return done
+    events = jobs.folder / "events.jsonl"
+    flags = ["--workers=1:4", "--strategy=parameter_server", f"--worker-command={command}", f"--events={events}"]
+    done = subprocess.run(
+        [sys.executable, "-m", "elastane", "run", "--name", "job", *flags],
+        env=jobs.env,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return Finished(done.returncode, done.stdout, done.stderr, read_events(events))
 
 
 def test_scaling_and_a_relaunch_reach_a_running_coordinator(jobs: Jobs) -> None:
@@ -31,6 +43,7 @@ def test_scaling_and_a_relaunch_reach_a_running_coordinator(jobs: Jobs) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(TIMEOUT_S)
 def test_scaling_reaches_a_running_tensorflow_job(jobs: Jobs) -> None:
     done = run(jobs, "--tensorflow-ps=2", "--tensorflow --sizes 3 2")
     assert "trained with 3 workers" in done.stdout

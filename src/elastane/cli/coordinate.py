@@ -16,6 +16,7 @@ import subprocess
 import sys
 import threading
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import structlog
 
@@ -43,8 +44,18 @@ class Settings:
 class _Server:
     """A server in a process beside this one."""
 
-    address: str
+    kind: str
     process: subprocess.Popen[bytes]
+    ready: int
+
+    @cached_property
+    def address(self) -> str:
+        """Where it is; waits until it is ready. Raises PlatformError if it does not come up."""
+        with os.fdopen(self.ready, "rb") as pipe:
+            address = pipe.read().decode()
+        if not address:
+            raise PlatformError(f"the {self.kind} server ended with code {self.process.wait()} before it was ready")
+        return address
 
     def end(self) -> None:
         self.process.terminate()
@@ -70,22 +81,17 @@ class _Node:
             return self._started("python")
         return self._started("worker", "0", _free_address())
 
-    def parameter_servers(self) -> list[str]:
+    def parameter_servers(self) -> list[_Server]:
         addresses = [_free_address() for _ in range(self.settings.parameter_servers)]
-        return [self._started("ps", str(index), *addresses).address for index in range(len(addresses))]
+        return [self._started("ps", str(index), *addresses) for index in range(len(addresses))]
 
     def _started(self, *arguments: str) -> _Server:
-        """Raises PlatformError if it does not come up."""
         readable, writable = os.pipe()
         command = [sys.executable, "-m", "elastane.cli.closure_server", arguments[0], str(writable), *arguments[1:]]
         # A session of its own: who is told to leave must finish what it has in hand, so a signal comes to us alone.
         process = subprocess.Popen(command, pass_fds=[writable], start_new_session=True)  # noqa: S603
         os.close(writable)
-        with os.fdopen(readable, "rb") as pipe:
-            address = pipe.read().decode()
-        if not address:
-            raise PlatformError(f"the {arguments[0]} server ended with code {process.wait()} before it was ready")
-        server = _Server(address, process)
+        server = _Server(arguments[0], process, readable)
         self.servers.append(server)
         return server
 
@@ -136,8 +142,8 @@ def _be_worker(node: _Node) -> int:
 
 def _be_chief(node: _Node) -> int:
     closures, settings = node.attendant.closures, node.settings
-    parameter_servers = node.parameter_servers() if settings.tensorflow else []
-    worker = node.worker()
+    # All at once: importing TensorFlow takes each of them seconds.
+    parameter_servers, worker = node.parameter_servers(), node.worker()
 
     def on_sigterm(*_: object) -> None:
         node.preempted = True
@@ -148,7 +154,11 @@ def _be_chief(node: _Node) -> int:
     use_feed(feed)
     closures.coordinate(feed.told)
     if settings.tensorflow:
-        servers = {"chief": [_free_address()], "ps": parameter_servers, "worker": [worker.address]}
+        servers = {
+            "chief": [_free_address()],
+            "ps": [each.address for each in parameter_servers],
+            "worker": [worker.address],
+        }
         os.environ["TF_CONFIG"] = json.dumps({"cluster": servers, "task": {"type": "chief", "index": 0}})
     sys.argv = [settings.script, *settings.arguments]
     sys.path.insert(0, os.path.dirname(os.path.abspath(settings.script)))
