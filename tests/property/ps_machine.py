@@ -112,10 +112,14 @@ class PSMachine(RuleBasedStateMachine):
     @rule(data=st.data(), count=st.integers(1, 6))
     def messages_arrive(self, data: st.DataObject, count: int) -> None:
         for _ in range(count):
-            busy = [s for s in self.servers.living if s.inbox or s.outbox or s.half_way]
+            busy = [s for s in self.servers.living if self._busy(s)]
             if not busy:
                 return
             self._advance(data.draw(st.sampled_from(busy)), data.draw(st.integers(0, 2)))
+
+    def _busy(self, server: Server) -> bool:
+        joining = any(bucket not in server.told_lost for bucket in server.joined)
+        return bool(server.inbox or (server.outbox and server.attending) or server.half_way or joining)
 
     def _advance(self, server: Server, way: int) -> None:
         """One message of a server, or the next step of one of its moves."""
@@ -157,10 +161,12 @@ class PSMachine(RuleBasedStateMachine):
         return True
 
     def _finishes(self, server: Server) -> bool:
-        if not server.half_way:
-            return False
-        self.servers.finish(server, min(server.half_way))
-        return True
+        joining = [bucket for bucket in server.joined if bucket not in server.told_lost]
+        if server.half_way:
+            self.servers.finish(server, min(server.half_way))
+        elif joining:
+            self.servers.join(server, min(joining))
+        return bool(server.half_way or joining)
 
     @precondition(lambda self: self.servers.living)
     @rule(data=st.data())
@@ -327,7 +333,7 @@ class PSMachine(RuleBasedStateMachine):
         before = (self.cluster.version, self.cluster.settled, len(self.removed))
         moved = False
         for server in self.servers.living:
-            while server.inbox or server.outbox or server.half_way:
+            while self._busy(server):
                 moved = True
                 self._advance(server, 0)
         for worker, version in self.workers.items():
@@ -346,6 +352,8 @@ class PSMachine(RuleBasedStateMachine):
             owner = owners[0]
             assert owner.id in cluster
             assert self.cluster.entries[bucket] == owner.known[bucket]
+            self.servers.push(bucket)
+            assert self.servers.pushes in self.servers.acknowledged[bucket], f"bucket {bucket} stands still"
             lost = self.servers.acknowledged[bucket] - owner.data[bucket]
             assert not lost, f"updates {lost} of bucket {bucket} were acknowledged, and are lost"
             backup = owner.known[bucket].backup

@@ -28,6 +28,10 @@ class Server:
     outbox: deque[Said] = field(default_factory=deque)
     half_way: dict[int, tuple[int, int | None]] = field(default_factory=dict)
     """Buckets that another server was told to take, which has not answered; with that server and the backup."""
+    joined: dict[int, int] = field(default_factory=dict)
+    """Buckets of which another server was told that it is the backup, which has not answered."""
+
+    told_lost: set[int] = field(default_factory=set)
 
     def owns(self, bucket: int) -> bool:
         return bucket in self.known and self.known[bucket].owner == self.id
@@ -45,6 +49,7 @@ class Server:
         self.known.pop(bucket, None)
         self.data.pop(bucket, None)
         self.half_way.pop(bucket, None)
+        self.joined.pop(bucket, None)
 
 
 class Servers:
@@ -68,14 +73,17 @@ class Servers:
         for server in self.living:
             if not server.owns(bucket):
                 continue
-            backup = server.known[bucket].backup
-            if backup is None or self.forwarded(server, backup, bucket):
-                server.data[bucket].add(self.pushes)
+            copies = [copy for copy in (server.known[bucket].backup, server.joined.get(bucket)) if copy is not None]
+            server.data[bucket].add(self.pushes)
+            have_it = [self.forwarded(server, copy, bucket) for copy in copies]
+            if all(have_it):
                 self.acknowledged[bucket].add(self.pushes)
 
-    def forwarded(self, owner: Server, backup: int, bucket: int) -> bool:
-        other = self.all[backup]
-        if not other.alive or owner.id in other.buried or other.known.get(bucket) != owner.known[bucket]:
+    def forwarded(self, owner: Server, copy: int, bucket: int) -> bool:
+        other = self.all[copy]
+        if not other.alive or owner.id in other.buried or bucket not in other.known:
+            return False
+        if other.known[bucket].owner != owner.id:
             return False
         other.data[bucket].add(self.pushes)
         return True
@@ -96,7 +104,7 @@ class Servers:
                 continue
             if entry.owner == server.id and known.owner == server.id:
                 server.known[bucket] = entry
-                server.half_way.pop(bucket, None)
+                server.joined.pop(bucket, None)
             elif entry.backup != server.id:
                 server.forget(bucket)
 
@@ -114,6 +122,7 @@ class Servers:
                     server.say("failed", bucket, [])
                 elif server.known[bucket].epoch < order.value:
                     server.half_way.pop(bucket, None)
+                    server.joined.pop(bucket, None)
                     server.known[bucket] = Entry(order.value, ServerId(server.id))
                     server.say("learned", buckets=[bucket])
             case OrderKind.REPLICATE | OrderKind.HAND_OVER:
@@ -121,7 +130,8 @@ class Servers:
 
     def _copy(self, server: Server, order: Order) -> None:
         bucket, to = order.bucket, self.all[order.value]
-        if not server.owns(bucket) or not to.alive or to.id in server.buried or server.id in to.buried:
+        unable = not server.owns(bucket) or bucket in server.joined
+        if unable or not to.alive or to.id in server.buried or server.id in to.buried:
             server.say("failed", bucket, [])
             return
         entry = server.known[bucket]
@@ -130,10 +140,30 @@ class Servers:
             server.known[bucket] = Entry(entry.epoch + 1, ServerId(to.id), ServerId(server.id))
             server.half_way[bucket] = (to.id, entry.backup)
             return
-        if entry.backup is not None and entry.backup != to.id:
-            self.all[entry.backup].forget(bucket)
-        server.known[bucket] = to.known[bucket] = Entry(entry.epoch + 1, ServerId(server.id), ServerId(to.id))
+        if entry.backup == to.id:
+            server.say("learned", buckets=[bucket])
+            return
+        to.known[bucket] = Entry(entry.epoch + 1, ServerId(server.id), ServerId(to.id))
         to.data[bucket] = set(server.data[bucket])
+        server.joined[bucket] = to.id
+
+    def join(self, server: Server, bucket: int) -> None:
+        """The second half of a copy: the other one says that it has it, or cannot be reached."""
+        to = self.all[server.joined[bucket]]
+        if not to.alive or server.id in to.buried or to.id in server.buried:
+            if bucket not in server.told_lost:
+                server.told_lost.add(bucket)
+                server.say("link_lost", to.id, [])
+            return  # It stands still until the master decides.
+        del server.joined[bucket]
+        if bucket not in to.known or to.known[bucket].owner != server.id:
+            server.say("failed", bucket, [])
+            return
+        entry = server.known[bucket]
+        if entry.backup is not None:
+            self.all[entry.backup].forget(bucket)
+        server.known[bucket] = Entry(entry.epoch + 1, ServerId(server.id), ServerId(to.id))
+        to.known[bucket] = server.known[bucket]
         server.say("learned", buckets=[bucket])
 
     def finish(self, server: Server, bucket: int) -> None:

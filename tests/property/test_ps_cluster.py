@@ -43,7 +43,7 @@ class ForgetsTheBackup(PSCluster):
 
     def _claims(self) -> Iterator[Order]:
         for order in super()._claims():
-            home = self.homes[order.bucket]
+            home = self.homes.owners[order.bucket]
             yield order if home is None else order._replace(kind=OrderKind.OWN, server=home)
 
 

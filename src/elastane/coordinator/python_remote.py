@@ -113,7 +113,9 @@ class PythonConnector:
         try:
             sock = socket.create_connection(split_address(address), _CONNECT_TIMEOUT_S)
         except OSError as error:
-            raise WorkerUnreachable(f"worker {address} does not answer ({error}); start it before it is added") from None
+            raise WorkerUnreachable(
+                f"worker {address} does not answer ({error}); start it before it is added"
+            ) from None
         try:
             remote = PythonRemote(index, wire.opened(sock, self._token))
             remote._introduce()

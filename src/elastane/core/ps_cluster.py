@@ -22,8 +22,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from elastane.core import rebalance
 from elastane.core.owners import Entry, ServerId, next_term
+from elastane.core.ps_homes import Homes
 from elastane.core.ps_inquiries import Inquiries
 from elastane.core.ps_orders import (
     Ask,
@@ -73,15 +73,14 @@ class PSCluster:
         """The last whole checkpoint; empty if there is none."""
         self.held = False
         """Whether moves wait, because the servers save or are about to."""
-        self._with_backups = with_backups
         self._most_moves = most_moves
         self._servers: dict[int, _Server] = {}
         self._confirmations = Confirmations()
-        self.homes: list[int | None] = [None] * n_buckets
-        """The server that should own each bucket."""
-        self._backup_homes: list[int | None] = [None] * n_buckets
+        self.homes = Homes(n_buckets, with_backups=with_backups)
         self._orders: dict[int, Order] = {}
         self._not_before: dict[int, float] = {}
+        self._in_doubt: dict[int, list[int]] = {}
+        """Servers to which a bucket was being copied, and is no longer: its owner may wait for them."""
         self._inquiries = Inquiries()
         self._settled = True
         self._settled_version = 0
@@ -169,7 +168,7 @@ class PSCluster:
         if server not in self._servers or peer not in self._servers or not self._inquiries.part(server, peer):
             return []
         for order in [order for order in self._orders.values() if order.kind.moves and order[1::2] == (server, peer)]:
-            del self._orders[order.bucket]
+            self._give_up(order)
             self._not_before[order.bucket] = now + RETRY_S
         asked = [Ask(one) for one in (server, peer) if self._servers[one].here]
         return [*asked, *self._step(now)]
@@ -179,7 +178,7 @@ class PSCluster:
         order = self._orders.get(bucket)
         if order is None or order.server != server:
             return []
-        del self._orders[bucket]
+        self._give_up(order)
         self._not_before[bucket] = now + RETRY_S
         if order.kind is OrderKind.PROMOTE:
             # Its copy is not whole after all: the next to try is the checkpoint.
@@ -215,9 +214,7 @@ class PSCluster:
 
     def rehome(self, moves: list[tuple[int, int]], now: float) -> list[Decision]:
         """Move these buckets to these servers, which are in the cluster."""
-        for bucket, server in moves:
-            self.homes[bucket] = server
-        self._place_backups(self._cluster)
+        self.homes.move(moves, self._cluster, self.entries)
         self._settled = False
         return self._step(now)
 
@@ -263,10 +260,10 @@ class PSCluster:
             "held": self.held,
             "servers": [[server, asdict(known)] for server, known in self._servers.items()],
             "workers": self._confirmations.snapshot(),
-            "homes": self.homes,
-            "backup_homes": self._backup_homes,
+            "homes": self.homes.snapshot(),
             "orders": [list(order) for order in self._orders.values()],
             "not_before": list(self._not_before.items()),
+            "in_doubt": list(self._in_doubt.items()),
             "inquiries": self._inquiries.snapshot(),
             "settled": [self._settled, self._settled_version, self._to_publish],
         }
@@ -281,19 +278,24 @@ class PSCluster:
         self.held = state["held"]
         self._servers = {server: _Server(**known) for server, known in state["servers"]}
         self._confirmations.load(state["workers"])
-        self.homes = list(state["homes"])
-        self._backup_homes = list(state["backup_homes"])
+        self.homes.load(state["homes"])
         orders = (Order(OrderKind(kind), *rest) for kind, *rest in state["orders"])
         self._orders = {order.bucket: order for order in orders}
         self._not_before = dict(state["not_before"])
+        self._in_doubt = {bucket: list(servers) for bucket, servers in state["in_doubt"]}
         self._inquiries.load(state["inquiries"])
         self._settled, self._settled_version, self._to_publish = state["settled"]
+
+    def _give_up(self, order: Order) -> None:
+        del self._orders[order.bucket]
+        if order.kind.moves:
+            self._in_doubt.setdefault(order.bucket, []).append(order.value)
 
     def _ended(self, server: int) -> list[Decision]:
         """A server is gone for good: all who may have something of it say so, and take no more."""
         known = self._servers.pop(server)
         for order in [order for order in self._orders.values() if order.concerns(server)]:
-            del self._orders[order.bucket]
+            self._give_up(order)
         self._inquiries.ended(server)
         self.held = False
         if not known.attended:
@@ -347,21 +349,9 @@ class PSCluster:
         if not wanted or cluster == self._cluster or not all(known.attended for known in wanted.values()):
             return
         self.next_training_ps_cluster = cluster
-        self.homes = list(rebalance.even(self.homes, cluster))
-        self._place_backups(cluster)
+        self.homes.spread(cluster, self.entries)
         self._settled = False
         self._to_publish = True
-
-    def _place_backups(self, cluster: tuple[int, ...]) -> None:
-        if not self._with_backups:
-            return
-        homes = [home for home in self.homes if home is not None]
-        # A bucket that moves leaves its second copy where it was.
-        present = [
-            entry.owner if entry.owner != home else wanted
-            for entry, home, wanted in zip(self.entries, homes, self._backup_homes, strict=True)
-        ]
-        self._backup_homes = rebalance.backups(homes, present, cluster)
 
     def _drop_backups(self) -> bool:
         """A backup that is dead, out of touch or not wanted is given up, so that its owner need not wait for it."""
@@ -369,12 +359,15 @@ class PSCluster:
         apart = self._inquiries.parted()
         for bucket, (epoch, owner, backup) in enumerate(self.entries):
             # What is on its way is left alone: it may be through already, and have another backup.
-            if backup is None or owner is None or owner not in self._servers or bucket in self._orders:
+            if owner is None or owner not in self._servers or bucket in self._orders:
                 continue
-            dead = backup not in self._servers and not self._inquiries.unclear(backup)
-            unwanted = self._backup_homes[bucket] is None and owner == self.homes[bucket]
-            if dead or (owner, backup) in apart or (unwanted and not self.held):
+            copies = [*self._in_doubt.get(bucket, []), *([] if backup is None else [backup])]
+            dead = any(copy not in self._servers and not self._inquiries.unclear(copy) for copy in copies)
+            parted = any((owner, copy) in apart for copy in copies)
+            unwanted = backup is not None and self.homes.has(bucket, Entry(epoch, owner))
+            if dead or parted or (unwanted and not self.held):
                 self.entries[bucket] = Entry(next_term(epoch), owner)
+                self._in_doubt.pop(bucket, None)
                 dropped = True
         moving = {(self.entries[bucket].owner, self.entries[bucket].backup) for bucket in self._orders}
         self._inquiries.part_no_more(moving)
@@ -401,20 +394,13 @@ class PSCluster:
     def _claims(self) -> Iterator[Order]:
         """Orders that give the buckets of nobody, or of a dead server, to a living one."""
         for bucket, (epoch, owner, backup) in enumerate(self.entries):
-            if (
-                owner in self._servers
-                or self._inquiries.unclear(owner)
-                or bucket in self._orders
-                or bucket in self._not_before
-            ):
+            busy = bucket in self._orders or bucket in self._not_before
+            if owner in self._servers or self._inquiries.unclear(owner) or busy:
                 continue
+            home = self.homes.owners[bucket]
             if backup in self._servers:
                 yield Order(OrderKind.PROMOTE, backup, bucket, next_term(epoch))
-            elif (
-                (home := self.homes[bucket]) is not None
-                and home in self._servers
-                and not self._inquiries.unclear(backup)
-            ):
+            elif home is not None and home in self._servers and not self._inquiries.unclear(backup):
                 kind = OrderKind.RESTORE if self.checkpoint else OrderKind.OWN
                 yield Order(kind, home, bucket, next_term(epoch))
 
@@ -426,7 +412,7 @@ class PSCluster:
                 return
             if owner is None or not self._is_here(owner) or bucket in self._orders or bucket in self._not_before:
                 continue
-            home, backup_home = self.homes[bucket], self._backup_homes[bucket]
+            home, backup_home = self.homes.owners[bucket], self.homes.backups[bucket]
             if owner != home:
                 kind, to = OrderKind.HAND_OVER, home
             elif backup_home not in (None, backup, owner):
@@ -441,8 +427,8 @@ class PSCluster:
         """The change is through once every bucket is where it should be."""
         if self._settled or self._orders or not self._inquiries.all_closed:
             return
-        for bucket, (_, owner, backup) in enumerate(self.entries):
-            if owner not in self._servers or owner != self.homes[bucket] or backup != self._backup_homes[bucket]:
+        for bucket, entry in enumerate(self.entries):
+            if entry.owner not in self._servers or not self.homes.has(bucket, entry):
                 return
         self.training_ps_cluster = self._cluster
         self.next_training_ps_cluster = None
@@ -493,6 +479,7 @@ class PSCluster:
             self.entries[bucket] = Entry(
                 epoch, None if owner is None else ServerId(owner), None if backup is None else ServerId(backup)
             )
+            self._in_doubt.pop(bucket, None)
             order = self._orders.get(bucket)
             if order is not None and order.is_done(owner, backup):
                 del self._orders[bucket]

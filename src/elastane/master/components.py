@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from elastane.master.attendance import Attendance
+from elastane.master.closure_feed import ClosureFeed
 from elastane.master.control import Control
 from elastane.master.event_log import EventLog
 from elastane.master.guest_manager import GuestManager
@@ -29,7 +30,7 @@ from elastane.master.task_manager import TaskManager
 from elastane.master.task_recovery import TaskRecovery
 from elastane.master.training_service import TrainingService
 from elastane.model.errors import PlatformError
-from elastane.model.job_spec import ElasticJob
+from elastane.model.job_spec import DistributionStrategy, ElasticJob
 from elastane.platform.base import Platform
 
 
@@ -91,6 +92,8 @@ def create_components(
     if ps_manager is not None:
         follow_for_servers(ps_manager, attendance, node_manager)
     follow_for_nodes(job, node_manager, attendance)
+    if job.spec.distribution_strategy is DistributionStrategy.PARAMETER_SERVER:
+        follow_for_closures(ClosureFeed(events, tell), attendance, node_manager)
     if job.spec.journal_copies:
         copies = JournalCopies(journal, job.spec.journal_copies, tell)
         follow_for_journal(copies, attendance, node_manager)
@@ -190,6 +193,13 @@ def create_ps_manager_if_needed(
     node_manager.on_drain_server = ps_manager.retire
     node_manager.servers_may_leave = ps_manager.saves.final
     return ps_manager
+
+
+def follow_for_closures(closures: ClosureFeed, attendance: Attendance, node_manager: JobManager | GuestManager) -> None:
+    attendance.closures = closures
+    attendance.on_disconnected.append(closures.gone)
+    attendance.on_left.append(lambda node, _: closures.gone(node))
+    node_manager.on_node_end.append(lambda node, _: closures.gone(node.name))
 
 
 def follow_for_tasks(

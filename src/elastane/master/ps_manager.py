@@ -235,7 +235,7 @@ class PSManager:
         quiet = self._loads.rows_per_s() < LEAST_ROWS_PER_S
         if quiet or not self._rules.settled or self._rules.held or len(cluster) < 2:
             return
-        present = [home for home in self._rules.homes if home is not None]
+        present = [home for home in self._rules.homes.owners if home is not None]
         placed = rebalance.by_load(present, cluster, self._loads.by_bucket())
         moves = [(bucket, to) for bucket, (old, to) in enumerate(zip(present, placed, strict=True)) if old != to]
         if moves:

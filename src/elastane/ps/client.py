@@ -43,14 +43,15 @@ class Client:
         slow_down_when_behind: bool = False,
         timeout_s: float = 600.0,
         most_body: int = frames.MAX_BODY,
+        number: int | None = None,
     ) -> None:
         if owner_map.n_buckets != n_buckets:
             raise InvalidInput(f"buckets: {n_buckets} is not the {owner_map.n_buckets} of the owner map")
         if staleness is not None and staleness < 0:
             raise InvalidInput(f"staleness: {staleness} is below 0; None is for no bound")
         warm_up()
-        self.number = secrets.randbits(64)
-        """What stands for this client on the servers."""
+        self.number = secrets.randbits(64) if number is None else number
+        """What stands for this client on the servers; another one goes on under its name only by `continue_from`."""
         self._directory = Directory(owner_map)
         self._staleness = staleness
         self._flags = (Flag.SCALE if slow_down_when_behind else Flag.NONE) | (
@@ -152,6 +153,12 @@ class Client:
             self._ticks.next_version()
             self._ticks.joined(-1)
             self._ask_all(Request(Op.LEAVE, self._ticks.membership()), "no server could be left")
+
+    def continue_from(self, sequence: int) -> None:
+        """Count pushes on from here: those with numbers that the servers have seen of this client are not applied."""
+        with self._pushes.lock:
+            self._settle_push()
+            self._sequence = sequence
 
     def learn(self, owner_map: OwnerMap) -> None:
         """Take newer entries and addresses over."""

@@ -37,7 +37,7 @@ BUCKET_BYTES = 40
 _MAP_NORESERVE = 0x4000  # Linux's; Python names it from 3.13 on.
 _PAGE_BYTES = 256 << 10
 _SYSTEM_PAGE = 4096
-_HUGE_ROWS_FROM = 256 << 20
+_HUGE_ROWS_FROM = 1 << 30
 _HUGE_INDEX_FROM = 16 << 20
 """Up to here memory is taken by small pages of the system, so that a small table takes little."""
 _INDEX_ENTRIES = 2**36
