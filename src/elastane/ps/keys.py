@@ -6,6 +6,7 @@ on the wire and in the server all rows of a request are one stretch of float32 n
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,6 +79,12 @@ def route(
     return Route(order[: starts[-1]], starts, counts)
 
 
+def one_way(lengths: Sequence[int]) -> Route:
+    """All rows to the one server that there is."""
+    count = sum(lengths)
+    return Route(np.arange(count, dtype=np.int64), np.array([0, count], np.int64), np.array([lengths], np.int64))
+
+
 def gather(
     order: Positions, counts: Positions, starts: Positions, addresses: Positions, dims: Positions, out: Rows
 ) -> None:
@@ -103,7 +110,8 @@ class Judgement:
 
     @property
     def taken(self) -> npt.NDArray[np.bool_]:
-        return self.verdicts == TAKEN
+        taken: npt.NDArray[np.bool_] = self.verdicts == TAKEN
+        return taken
 
     def positions(self, verdict: int) -> npt.NDArray[np.uint32]:
         """The rows of which this is said."""
