@@ -2,7 +2,7 @@
 
 Servers and workers are processes of this machine. `echo` sends the bytes of a pull's answer, or of a push, over the
 same kind of socket to a process that does nothing else, in the same run: that is what there is to gain. While buckets
-move, `worst_ms` is the slowest single pull or push, and `rest` the throughput against that before.
+move, `worst_ms` is the slowest single pull or push, and `rest` the throughput against that before and after.
 """
 
 from __future__ import annotations
@@ -168,8 +168,8 @@ def run(workers: list[Worker], seconds: float) -> tuple[list[list[float]], list[
     return pulls, pushes, whens
 
 
-def measure_wire(report: Report, n_workers: int, n_servers: int, seconds: float) -> None:
-    """Pulls and pushes with nothing else going on, then while half of the buckets move to a new server and back."""
+def measure_wire(report: Report, n_workers: int, n_servers: int, seconds: float, moves: int) -> None:
+    """Pulls and pushes with nothing else going on, then while `moves` buckets move to a new server and back."""
     servers = [Server(number) for number in range(n_servers + 1)]
     addresses = {server.id: server.address for server in servers}
     owner_map = OwnerMap.spread(BUCKETS, {server.id: server.address for server in servers[:-1]}, next_term(0))
@@ -190,7 +190,7 @@ def measure_wire(report: Report, n_workers: int, n_servers: int, seconds: float)
 
     def move() -> None:
         begin = time.perf_counter()
-        leaving = [bucket for bucket in range(BUCKETS) if bucket % (2 * n_servers) < n_servers]
+        leaving = list(range(moves))
         seen = [server.ask("moved") for server in servers]
         for bucket in leaving:
             servers[bucket % n_servers].ask("hand_over", bucket, spare.id)
@@ -212,7 +212,9 @@ def measure_wire(report: Report, n_workers: int, n_servers: int, seconds: float)
         worker.pipe.recv()
     operations = [(when, max(pull, push)) for one in answers for pull, push, when in zip(*one, strict=True)]
     during = [slowest for when, slowest in operations if when <= moving[0]]
-    report.row("moving", buckets=BUCKETS, **settings).add(
+    pulls_after, _, _ = run(workers, seconds)
+    before = (before + sum(len(one) for one in pulls_after) / seconds) / 2
+    report.row("moving", buckets=moves, **settings).add(
         worst_ms=max(during) * 1e3,
         p99_ms=float(np.percentile(during, 99)) * 1e3,
         moved_s=moving[0],
@@ -227,11 +229,11 @@ def measure_wire(report: Report, n_workers: int, n_servers: int, seconds: float)
 def main() -> None:
     arguments = parser(__doc__).parse_args()
     report = Report()
-    repeats, seconds = (1, 1.5) if arguments.quick else (3, 6.0)
+    repeats, seconds, moves = (1, 1.5, 64) if arguments.quick else (3, 5.0, 256)
     for _ in range(repeats):
         measure_echo(report, 50 if arguments.quick else 300)
         for n_workers, n_servers in ((1, 1), (2, 2)):
-            measure_wire(report, n_workers, n_servers, seconds)
+            measure_wire(report, n_workers, n_servers, seconds, moves)
     report.show(arguments.json)
 
 

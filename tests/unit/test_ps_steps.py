@@ -84,6 +84,15 @@ def test_shares_are_by_weight_and_equal_without_any() -> None:
     assert clocks.shares(9) == {}
 
 
+def test_a_step_is_not_whole_while_one_who_pushed_some_of_it_has_not_pushed_all_nor_left() -> None:
+    clocks = Clocks()
+    clocks.tick(1, 0, 1.0)
+    assert not clocks.lacks(0, {1})
+    assert clocks.lacks(0, {1, 2})
+    clocks.heed({2: (1, -1)})
+    assert not clocks.lacks(0, {1, 2})
+
+
 def test_one_is_behind_by_the_lead_of_the_foremost_other() -> None:
     clocks = Clocks()
     clocks.tick(1, 5, 1.0)
@@ -97,6 +106,7 @@ def test_what_is_held_of_a_step_is_added_up_by_shares_and_taken_once() -> None:
     held.add(push(1, 0, {10: 2.0}), np.array([0], np.uint32))
     held.add(push(1, 1, {10: 100.0}), np.array([0], np.uint32))
     assert held.steps(0) == [0]
+    assert held.clients(0) == {1, 2}
     assert rows_of(held.take(0, chosen(0, 1), {1: 0.5, 2: 0.25})) == {10: 2.0, 11: 2.0}
     assert held.take(0, chosen(0, 1), {1: 0.5, 2: 0.25}) is None
     assert held.steps(5) == [1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 _REMEMBERED = 64
 """Steps whose weights are kept: a bucket may come from a server that is some steps behind."""
@@ -75,6 +75,13 @@ class Clocks:
                 if other != client and (not self._active or other in self._active)
             ]
             return max(0, max(others, default=own) - own)
+
+    def lacks(self, step: int, clients: Iterable[int]) -> bool:
+        """Whether one of these clients has not pushed all of a step yet, and has not left."""
+        with self._changed:
+            return any(
+                self._pushed.get(client, -1) < step and self._members.get(client, (0, 0))[1] >= 0 for client in clients
+            )
 
     def shares(self, step: int) -> dict[int, float]:
         """The part of each client that pushed this step in it, by weight; the parts add up to 1."""

@@ -226,6 +226,9 @@ class Engine:
             chosen = self.ledger.serving.view(np.bool_).copy()
             chosen[list(also)] = True
             for step in self.holds.steps(floor) if self.holds else []:
+                if self.clocks.lacks(step, self.holds.clients(step)):
+                    floor = step - 1  # A server that came back has not heard of all who count yet.
+                    break
                 shares = self.clocks.shares(step) or self.holds.shares(step)
                 if not self._apply_held(step, chosen, shares):
                     continue

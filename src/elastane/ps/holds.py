@@ -40,6 +40,10 @@ class Holds:
         """The steps of which something is held, up to this one, in their order."""
         return sorted(step for step in self._steps if step <= up_to)
 
+    def clients(self, step: int) -> set[int]:
+        """Whose pushes of a step are held."""
+        return {held.push.client for held in self._steps.get(step, [])}
+
     def shares(self, step: int) -> dict[int, float]:
         """The part of each client in a step, by what is held of it here."""
         weights = {held.push.client: held.push.weight for held in self._steps.get(step, [])}
