@@ -410,8 +410,8 @@ class Attendant:
                 self._defined(DatasetName(message.dataset_defined.name), None)
             case "refused":
                 name = DatasetName(message.refused.dataset)
-                if message.refused.servers:
-                    self.servers.failed(RequestRefused(message.refused.reason))
+                if message.refused.servers or message.refused.handover:
+                    self.servers.refused(message.refused)
                 elif message.refused.world and self._follower is not None:
                     self._follower.failed(RequestRefused(message.refused.reason))
                 elif message.refused.evaluation and self._evaluation is not None:
@@ -424,8 +424,8 @@ class Attendant:
             case "take_version" | "run_task" | "stop_training" | "evaluation_over":
                 if self._evaluation is not None:
                     _pass_to_evaluation(self._evaluation[1], message)
-            case "server_map":
-                self.servers.take(message.server_map)
+            case "server_map" | "handover_state":
+                self.servers.take(message)
             case "store_value":
                 stored = message.store_value
                 if answer := self._wanted.pop((stored.version, stored.key), None):
