@@ -1,4 +1,4 @@
-"""The coordinator on stock TensorFlow servers: its pauses when workers change, and closures a second against TensorFlow's.
+"""The coordinator: its pauses when workers change, and how many closures it runs a second.
 
 - pause: the longest time between any two finished closures from 0.2 s before a change to 0.5 s after it; two workers,
   two parameter servers, each closure adds to a variable of one of them.
@@ -14,8 +14,9 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
-from benchmarks.report import Report, parser
 from tests.integration.tensorflow_servers import QUIET, TensorFlowServers
+
+from benchmarks.report import Report, parser
 
 os.environ.update(QUIET)
 

@@ -232,7 +232,7 @@ class Cluster:
         for bucket, source, seen in moves:
             source.wait_for(
                 lambda events, bucket=bucket, seen=seen: any(  # type: ignore[misc]
-                    isinstance(event, HandedOver | ReplicationFailed) and event.bucket == bucket
+                    isinstance(event, HandedOver | Replicated | ReplicationFailed) and event.bucket == bucket
                     for event in events[seen:]
                 )
             )
@@ -244,18 +244,23 @@ class Cluster:
 
     def back_up_all(self) -> None:
         """Give every bucket without a backup one on another living server."""
+        deadline = time.monotonic() + 60
+        while wanted := self._ask_for_backups():
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"no backups of {[bucket for bucket, _, _ in wanted]}")
+            self.wait_for_end(wanted)
+        self.spread_the_word()
+
+    def _ask_for_backups(self) -> list[tuple[int, ServerProcess, int]]:
         self.merge_all()
         living = sorted(self.living)
-        wanted: dict[int, ServerProcess] = {}
+        wanted = []
         for bucket, entry in enumerate(self.map.entries):
             if entry.backup is None and entry.owner in living and len(living) > 1:
-                to = living[(living.index(entry.owner) + 1) % len(living)]
-                self.servers[entry.owner].ask("replicate", bucket, to)
-                wanted[bucket] = self.servers[entry.owner]
-        for bucket, server in wanted.items():
-            server.wait_for(lambda events, bucket=bucket: _last(events, bucket) is not None)  # type: ignore[misc]
-        self.merge_all()
-        self.spread_the_word()
+                owner = self.servers[entry.owner]
+                wanted.append((bucket, owner, len(owner.events)))
+                owner.ask("replicate", bucket, living[(living.index(entry.owner) + 1) % len(living)])
+        return wanted
 
     def recover(self, dead: ServerId) -> list[int]:
         """What a master does after a death; the answer are the buckets that are lost."""
@@ -272,11 +277,6 @@ class Cluster:
     def end(self) -> None:
         for server in self.servers.values():
             server.end()
-
-
-def _last(events: list[ServerEvent], bucket: int) -> ServerEvent | None:
-    found = [event for event in events if isinstance(event, Replicated | HandedOver) and event.bucket == bucket]
-    return found[-1] if found else None
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""A small model on parameter servers: whether a sum of taste is above zero, learned by an embedding and a dense part."""
+"""A small model on parameter servers learns which ids are liked, by an embedding and a dense part."""
 
 from __future__ import annotations
 

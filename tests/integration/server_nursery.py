@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Self
 
 
@@ -66,6 +67,10 @@ class Nursery:
         return ForkedServer(address, int(pid))
 
 
+def _say(pipe: int, address: str) -> None:
+    os.write(pipe, address.encode())
+
+
 def fork_servers(serve: Callable[[list[str], Callable[[str], None]], None]) -> None:
     """Fork a server for each line of input; it calls its second argument with its address when it is ready."""
     children = []
@@ -74,7 +79,8 @@ def fork_servers(serve: Callable[[list[str], Callable[[str], None]], None]) -> N
         child = os.fork()
         if child == 0:
             ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: no server outlives the test
-            serve(line.split(), lambda address, to=writable: os.write(to, address.encode()))  # type: ignore[misc]
+            os.dup2(2, 1)  # What it logs is no answer.
+            serve(line.split(), partial(_say, writable))
             os._exit(0)
         os.close(writable)
         with os.fdopen(readable) as pipe:

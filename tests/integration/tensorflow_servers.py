@@ -25,15 +25,13 @@ class TensorFlowServers(Nursery):
 
 
 def _serve(arguments: list[str], ready: Callable[[str], None]) -> None:
-    import tensorflow as tf
+    from elastane.tensorflow.server import serve
 
     job, index, *addresses = arguments
-    server = tf.distribute.Server(tf.train.ClusterSpec({job: addresses}), job_name=job, task_index=int(index))
-    ready(addresses[int(index)])
-    server.join()
+    serve(job, int(index), addresses, ready)
 
 
 if __name__ == "__main__":
-    import tensorflow  # noqa: F401  # once, for all that are forked
+    import elastane.tensorflow.server  # noqa: F401  # once, for all that are forked
 
     fork_servers(_serve)

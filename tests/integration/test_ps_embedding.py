@@ -102,7 +102,7 @@ class Twin:
 
     def step(self, ids: Tensor, wanted: Tensor) -> None:
         self._optimizer.zero_grad()
-        ((self.model(ids) - wanted) ** 2).mean().backward()  # type: ignore[no-untyped-call]
+        ((self.model(ids) - wanted) ** 2).mean().backward()
         self._optimizer.step()
 
     def assert_equals(self, worker: Worker, atol: float) -> None:
@@ -175,7 +175,7 @@ def test_synchronous_workers_come_to_what_one_process_comes_to(servers: Cluster,
     data = batches(40, sum(SIZES), seed=4)
     parts: list[list[tuple[Tensor, Tensor]]] = [[] for _ in SIZES]
     for ids, wanted in data:
-        for part, own_ids, own_wanted in zip(parts, ids.split(SIZES), wanted.split(SIZES), strict=True):
+        for part, own_ids, own_wanted in zip(parts, torch.split(ids, SIZES), torch.split(wanted, SIZES), strict=True):
             part.append((own_ids, own_wanted))
         twin.step(ids, wanted)
     run_together(workers, parts)

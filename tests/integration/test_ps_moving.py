@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
 from elastane.core.owners import ServerId
 from tests.integration.ps_driver import Cluster, cluster, pulled, random_of, workers
+
+Record = Callable[[str, object], None]
 
 BUCKETS = 16
 N_IDS = 4000
@@ -54,14 +58,14 @@ def check_backups(made: Cluster) -> None:
 
 
 @pytest.mark.parametrize("backups", [False, True])
-def test_every_push_is_applied_once_while_buckets_move(backups: bool) -> None:
-    moved_under_load(1, backups=backups)
+def test_every_push_is_applied_once_while_buckets_move(backups: bool, record_property: Record) -> None:
+    record_property("worst_operation_s", moved_under_load(1, backups=backups))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(20))
-def test_every_push_is_applied_once_in_random_schedules(seed: int) -> None:
-    moved_under_load(100 + seed, backups=seed % 2 == 1)
+def test_every_push_is_applied_once_in_random_schedules(seed: int, record_property: Record) -> None:
+    record_property("worst_operation_s", moved_under_load(100 + seed, backups=seed % 2 == 1))
 
 
 def killed_while_moving(seed: int) -> None:

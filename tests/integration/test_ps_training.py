@@ -52,5 +52,5 @@ def test_the_deepfm_example_learns_on_two_servers_and_two_workers(jobs: Jobs) ->
     done = jobs.run("--samples", str(samples), options=("--ps=2", "--workers=2"), script=DEEPFM)
     assert done.code == 0, done.stderr + done.stdout
     assert done.committed() == every_sample_once(samples)
-    last = done.of("version_evaluated")[-1]
+    last = done.of("evaluation_finished")[-1]
     assert last["metrics"]["auc"] > 0.755

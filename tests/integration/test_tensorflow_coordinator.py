@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +17,9 @@ import pytest
 from elastane.model.errors import InvalidInput, RequestRefused, UnsupportedVersion, WorkerUnreachable
 from tests.integration.server_nursery import ForkedServer, free_address
 from tests.integration.tensorflow_servers import QUIET, TensorFlowServers
+
+GUIDE = Path(__file__).with_name("guide_script.py")
+STOCK_LINE = "ClusterCoordinator = tf.distribute.coordinator.ClusterCoordinator"
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
@@ -267,6 +274,31 @@ def test_an_untested_tensorflow_is_refused_with_what_to_install() -> None:
     check_version("2.21.3")
     with pytest.raises(UnsupportedVersion, match=r"TensorFlow 2\.30\.0 is installed; .* pip install"):
         check_version("2.30.0")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("line", [STOCK_LINE, "from elastane.tensorflow import ClusterCoordinator"])
+def test_documented_code_runs_with_only_the_import_replaced(training: Training, tmp_path: Path, line: str) -> None:
+    text = GUIDE.read_text()
+    assert text.count(STOCK_LINE) == 1
+    script = tmp_path / "guide.py"
+    script.write_text(text.replace(STOCK_LINE, line))
+    addresses = {
+        "chief": [free_address()],
+        "ps": [each.address for each in training.servers.parameter_servers(2)],
+        "worker": [training.servers.worker().address for _ in range(2)],
+    }
+    config = json.dumps({"cluster": addresses, "task": {"type": "chief", "index": 0}})
+    done = subprocess.run(
+        [sys.executable, script],
+        env={**os.environ, "TF_CONFIG": config},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "steps 104 learnt True" in done.stdout
 
 
 def random_order(training: Training, seed: int) -> None:

@@ -28,7 +28,8 @@ def _serve(arguments: list[str], ready: Callable[[str], None]) -> None:
 
 
 if __name__ == "__main__":
-    import elastane.coordinator.pickling
-    import elastane.ps.closure_client  # noqa: F401  # once, for all that are forked
+    import tests.integration.closure_functions  # noqa: F401  # once, for all that are forked
+    from elastane.ps.keys import warm_up
 
+    warm_up()
     fork_servers(_serve)

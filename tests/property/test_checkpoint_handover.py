@@ -22,7 +22,7 @@ from elastane.model.errors import RequestRefused
 from elastane.model.ids import NodeName
 from tests.property.restarting_journal import RestartingJournal
 
-RUNS = settings(max_examples=300, stateful_step_count=60, deadline=None)
+RUNS = settings(max_examples=120, stateful_step_count=50, deadline=None)
 HUNT = settings(RUNS, max_examples=2000, database=None, phases=[Phase.generate], report_multiple_bugs=False)
 
 

@@ -74,13 +74,20 @@ def test_rows_go_to_their_owners_and_come_back_to_their_places() -> None:
 
 
 def test_a_push_is_refused_repeated_or_taken_by_bucket() -> None:
-    buckets = np.array([0, 1, 2, 0], np.uint32)
+    wanted = Keys(np.array([9, 8], np.uint32), np.array([40, 2], np.uint32), np.arange(42))
+    buckets = [hash64_plain(key, number * SALT_FACTOR % 2**64) % 3 for key, number in enumerate([9] * 40 + [8] * 2)]
+    said = {0: keys.TAKEN, 1: keys.REPEATED, 2: keys.REFUSED}
     applied = np.array([4, 5, 0], np.int64)
-    verdicts, refused, repeated = keys.judge(buckets, np.array([1, 1, 0], np.uint8), applied, 5)
-    assert verdicts.tolist() == [keys.TAKEN, keys.REPEATED, keys.REFUSED, keys.TAKEN]
-    assert (refused, repeated) == (1, 1)
-    keys.mark(buckets, verdicts, applied, 5)
+    serving = np.array([1, 1, 0], np.uint8)
+    judged = keys.judge(wanted, serving, applied, 5)
+    assert judged.buckets.tolist() == buckets
+    assert judged.verdicts.tolist() == [said[bucket] for bucket in buckets]
+    assert (judged.refused, judged.repeated) == (buckets.count(2), buckets.count(1))
+    assert judged.positions(keys.REFUSED).tolist() == [at for at, bucket in enumerate(buckets) if bucket == 2]
+    keys.mark(judged, applied, 5)
     assert applied.tolist() == [5, 5, 0]
+    assert not keys.all_served(wanted, serving)
+    assert keys.all_served(wanted, np.ones(3, np.uint8))
 
 
 def test_the_kept_rows_of_a_push_are_a_push() -> None:

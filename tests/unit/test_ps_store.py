@@ -192,8 +192,11 @@ def test_a_server_refuses_rows_above_its_memory_and_changes_nothing() -> None:
 def test_another_table_of_the_same_name_is_refused() -> None:
     store = made(2, counting())
     assert store.define(counting()) == counting().number
-    with pytest.raises(TableMismatch, match='table "count" is there as'):
+    with pytest.raises(TableMismatch, match='table "count" is there with dim 3, not 4'):
         store.define(counting(dim=4))
+    store.define(
+        TableSpec("count", 3, OptimizerSpec(OptimizerKind.SGD, 0.01), ZEROS)
+    )  # Another rate is no other table.
     assert store.tables() == [counting()]
 
 
@@ -210,7 +213,7 @@ def test_requests_that_do_not_fit_are_refused() -> None:
         store.push(numbers, counts + np.uint32(1), np.arange(3), [ones], rates, 0)
     with pytest.raises(InvalidInput, match="step: -1"):
         store.push(numbers, counts, ids, [ones], rates, -1)
-    with pytest.raises(InvalidInput, match="numbers from 0 on"):
+    with pytest.raises(InvalidInput, match="not a number from 0"):
         store.push(numbers, counts, ids, [ones], rates * np.float32("nan"), 0)
     with pytest.raises(InvalidInput, match="bucket: 2 is not from 0 to 1"):
         store.drop(2)

@@ -16,6 +16,7 @@ from elastane.ps.local import LocalClient
 from elastane.torch.embedding import Embedding
 from elastane.torch.step_rows import Gradients, StepRows
 from elastane.worker.alone import AloneLink
+from elastane.worker.batches import MapDataset
 
 BATCH = 4
 SHARD = 8
@@ -76,9 +77,9 @@ class Loop:
         self._rows, self._dense = rows, model[1]
         self._ahead = ahead
 
-    def batches(self) -> Iterator[torch.Tensor]:
+    def batches(self, dataset: MapDataset = range(SAMPLES)) -> Iterator[torch.Tensor]:
         ids_of = (lambda ids: {self._rows: ids}) if self._ahead else None
-        return self.job.batches(range(SAMPLES), BATCH, shard_size=SHARD, ids_of=ids_of)
+        return self.job.batches(dataset, BATCH, shard_size=SHARD, ids_of=ids_of)
 
     def step(self, ids: torch.Tensor) -> None:
         self.trainer.step(self._dense(self._rows(ids)).mean())
@@ -118,11 +119,16 @@ def test_a_batch_that_went_into_no_step_is_done_all_the_same(ahead: bool) -> Non
 @pytest.mark.parametrize("ahead", [False, True])
 def test_an_error_counts_against_the_batch_in_hand_and_what_was_taken_ahead_goes_back(ahead: bool) -> None:
     loop = Loop(ahead=ahead)
-    with pytest.raises(ZeroDivisionError), loop.job:
-        for number, ids in enumerate(loop.batches()):
-            if number == 3:
-                raise ZeroDivisionError("the fourth")
-            loop.step(ids)
+
+    def train() -> None:
+        with loop.job:
+            for number, ids in enumerate(loop.batches()):
+                if number == 3:
+                    raise ZeroDivisionError("the fourth")
+                loop.step(ids)
+
+    with pytest.raises(ZeroDivisionError):
+        train()
     loop.assert_no_commit_came_early()
     # The third batch may have arrived, but nobody has looked whether it has.
     assert loop.committed() in ({2 * BATCH, 3 * BATCH} if ahead else {3 * BATCH})
@@ -154,10 +160,14 @@ def test_a_batch_that_cannot_be_fetched_is_given_back_with_its_error() -> None:
             return index
 
     loop = Loop(ahead=True)
-    with pytest.raises(LookupError), loop.job:
-        rows = loop._rows
-        for ids in loop.job.batches(Broken(), BATCH, shard_size=SHARD, ids_of=lambda ids: {rows: ids}):
-            loop.step(ids)
+
+    def train() -> None:
+        with loop.job:
+            for ids in loop.batches(Broken()):
+                loop.step(ids)
+
+    with pytest.raises(LookupError):
+        train()
     loop.assert_no_commit_came_early()
     assert ("given back", "LookupError: no ninth") in loop.said
     assert loop.committed() <= SHARD

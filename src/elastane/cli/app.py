@@ -281,6 +281,36 @@ def master(
 
 
 @app.command()
+def worker(
+    port: Annotated[
+        int, typer.Option(help="The port to listen on; by default any that is free.", min=0, max=65535)
+    ] = 0,
+) -> None:
+    """Run a coordinator's closures on this machine, until it is stopped by Ctrl-C or SIGTERM.
+
+    The token is that of ELASTANE_TOKEN, or of the file in ELASTANE_TOKEN_FILE; the coordinator must hold the same.
+    """
+    from elastane.cli.closure_worker import serve_closures
+
+    serve_closures(port)
+
+
+@app.command(context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True})
+def coordinate(
+    script: Annotated[str, typer.Argument(metavar="SCRIPT", help="The Python script that makes the coordinator.")],
+    arguments: Annotated[list[str] | None, typer.Argument(metavar="ARGS", help="Its arguments.")] = None,
+    tensorflow_ps: Annotated[
+        int, typer.Option(help="Use TensorFlow's servers, with so many parameter servers; 0 is elastane's own.", min=0)
+    ] = 0,
+) -> None:
+    """Be a node of a job with a coordinator: what `elastane run --worker-command` is given."""
+    from elastane.cli.coordinate import Settings, coordinate
+
+    settings = Settings(script, tuple(arguments or ()), tensorflow_ps > 0, tensorflow_ps)
+    raise typer.Exit(coordinate(settings))
+
+
+@app.command()
 def jobs(as_json: JsonOption = False) -> None:
     """List this user's jobs on this machine, running and ended."""
     found = [asyncio.run(_status(folder)) for folder in JobFolder.all()]

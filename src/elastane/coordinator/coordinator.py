@@ -12,6 +12,7 @@ from typing import Any, Self
 from elastane.coordinator import pickling
 from elastane.coordinator.closure_queue import ClosureQueue
 from elastane.coordinator.cluster import Cluster
+from elastane.coordinator.feed import current_feed
 from elastane.coordinator.python_remote import PythonClosure, PythonConnector
 from elastane.coordinator.values import PerWorkerReference, RemoteValue, fetched
 from elastane.model.environment import ENV_TOKEN, ENV_TOKEN_FILE
@@ -63,16 +64,24 @@ class PerWorkerDataset:
 class ClusterCoordinator:
     """Schedules functions on worker servers, which may be added and removed meanwhile.
 
-    Functions and arguments travel as they are when they are scheduled. Raises WorkerUnreachable if a worker of the
-    cluster does not answer.
+    Functions and arguments travel as they are when they are scheduled. In a job the cluster may be left out: it is the
+    job's workers, and those that come later are added by themselves. Raises WorkerUnreachable if a worker of the
+    cluster does not answer, InvalidInput without a cluster.
     """
 
-    def __init__(self, cluster: WorkerCluster) -> None:
+    def __init__(self, cluster: WorkerCluster | None = None) -> None:
+        feed = current_feed()
+        if cluster is None:
+            if feed is None:
+                raise InvalidInput("cluster: outside of `elastane coordinate` it must say where the workers are")
+            cluster = WorkerCluster(feed.first, token_of_environment())
         self._queue: ClosureQueue[PythonClosure] = ClosureQueue()
         connector = PythonConnector(cluster.token)
         self._cluster = Cluster(connector, self._queue)
         remotes = [(index, at, connector.connect(index, at)) for index, at in enumerate(cluster.workers)]
         self._cluster.begin(remotes)
+        if feed is not None:
+            feed.attach(self)
 
     def __enter__(self) -> Self:
         return self
@@ -121,6 +130,10 @@ class ClusterCoordinator:
     def create_per_worker_dataset(self, dataset_fn: Callable[[], Iterable[Any]]) -> PerWorkerDataset:
         """A data set on each worker, on those too that are added later; `iter` of it goes to `schedule`."""
         return PerWorkerDataset(dataset_fn)
+
+    def create_per_worker_value(self, make: Callable[[], Any]) -> PerWorkerReference:
+        """A value on each worker, made there on first use (a model, a client). As an argument it is the worker's."""
+        return PerWorkerReference(pickling.dumped((make,))[0])
 
     def add_worker(self, address: str) -> int:
         """Let the worker server at `host:port` take closures; the answer is its index.

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from contextlib import contextmanager
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 from elastane.coordinator.wire import Identity
 from elastane.model.errors import RequestRefused

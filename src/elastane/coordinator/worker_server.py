@@ -50,7 +50,7 @@ class WorkerServer:
             thread.join()
 
     def stop(self) -> None:
-        """Take no more closures, and let those under way come to their end. Safe in a signal handler's thread."""
+        """Take no more closures, and let those under way come to their end."""
         self._stopping = True
         try:
             self._listener.shutdown(socket.SHUT_RDWR)
@@ -61,6 +61,10 @@ class WorkerServer:
             sessions = list(self._sessions.values())
         for session in sessions:
             session.stop()
+
+    def stop_soon(self) -> None:
+        """Have `stop` called, by another thread: a signal handler must not wait for the closures under way."""
+        threading.Thread(target=self.stop, name="stop", daemon=True).start()
 
     def _attend(self, sock: socket.socket, peer: str) -> None:
         with sock:

@@ -8,6 +8,7 @@ from typing import Any, assert_never
 
 from elastane.core.heartbeats import Heartbeats
 from elastane.core.presence import Presence
+from elastane.master.closure_feed import ClosureFeed
 from elastane.master.event_log import EventLog
 from elastane.master.guest_handover import GuestHandover
 from elastane.master.journal import Journal
@@ -18,7 +19,7 @@ from elastane.master.task_manager import Grant, TaskManager
 from elastane.master.training_service import TrainingService
 from elastane.model.errors import DatasetMismatch, InvalidInput, MalformedMessage, RequestRefused, StaleLease
 from elastane.model.ids import DatasetName, NodeName, TaskId
-from elastane.model.node import Node, NodeExit
+from elastane.model.node import Node, NodeExit, NodeType
 from elastane.rpc import evaluation_wire, wire
 from elastane.rpc.protos import node_pb2 as pb
 from elastane.rpc.server import Send
@@ -76,6 +77,8 @@ class Attendance:
             self._heartbeats.heard(name, self._clock())
         self._streams: set[asyncio.Task[Any]] = set()
         self._ended_why: str | None = None
+        self.closures: ClosureFeed | None = None
+        """In a job that may have a coordinator."""
         node_manager.on_node_end.append(self._on_node_end)
 
     @property
@@ -109,6 +112,12 @@ class Attendance:
                 "this job has no hand-over by checkpoint; start it with --strategy parameter_server, and without --ps"
             )
         return self._handover_or_none
+
+    @property
+    def _closures(self) -> ClosureFeed:
+        if self.closures is None:
+            raise RequestRefused("this job has no coordinator; start it with --strategy parameter_server")
+        return self.closures
 
     def tell(self, name: NodeName, message: pb.MasterMessage) -> None:
         """Say something to a node, if its stream is open."""
@@ -224,8 +233,10 @@ class Attendance:
                     | "part_saved"
                     | "join_servers"
                     | "server_map_learned"
+                    | "serve_closures"
+                    | "coordinate"
                 ):
-                    self._ps_manager.handle(name, message)
+                    self._handle_servers(name, message)
                 case "hello" | "goodbye" | "journal_copy" | None:
                     raise MalformedMessage(f"{body or 'an empty message'} in the middle of a stream")
                 case _:
@@ -281,6 +292,12 @@ class Attendance:
             case "world_broken":
                 self._rendezvous.broken(name, message.world_broken.version)
 
+    def _handle_servers(self, name: NodeName, message: pb.NodeMessage) -> None:
+        if message.WhichOneof("body") in {"serve_closures", "coordinate"}:
+            self._closures.handle(name, message)
+        else:
+            self._ps_manager.handle(name, message)
+
     def _handle_store(self, name: NodeName, message: pb.NodeMessage, outbox: Outbox) -> None:
         store = self._rendezvous.store
         if message.WhichOneof("body") == "store_set":
@@ -307,6 +324,10 @@ class Attendance:
             evaluator=self._node_manager.is_evaluator(name),
             has_evaluators=self._node_manager.evaluators_expected,
             servers=None if self._ps_manager_or_none is None else self._ps_manager_or_none.settings_of(name),
+            chief=any(
+                node.name == name and node.type is NodeType.WORKER and node.slot == 0
+                for node in self._node_manager.nodes
+            ),
         )
         outbox.put_nowait(pb.MasterMessage(welcome=welcome))
         if resumed:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from elastane.master.attendance import Attendance
+from elastane.master.closure_feed import ClosureFeed
 from elastane.master.control import Control
 from elastane.master.event_log import EventLog
 from elastane.master.guest_handover import GuestHandover
@@ -97,6 +98,8 @@ def create_components(
         node_manager.on_node_end.append(lambda node, _: handover.left(node.name))
         attendance.on_resumed.append(handover.retell)
     follow_for_nodes(job, node_manager, attendance)
+    if job.spec.distribution_strategy is DistributionStrategy.PARAMETER_SERVER:
+        follow_for_closures(ClosureFeed(events, tell), attendance, node_manager)
     if job.spec.journal_copies:
         copies = JournalCopies(journal, job.spec.journal_copies, tell)
         follow_for_journal(copies, attendance, node_manager)
@@ -202,6 +205,13 @@ def create_handover_if_needed(job: ElasticJob, events: EventLog, tell: Tell, jou
     """For a job whose parameter servers are not ours."""
     foreign = job.spec.distribution_strategy is DistributionStrategy.PARAMETER_SERVER and job.spec.ps is None
     return GuestHandover(events, tell, journal) if foreign else None
+
+
+def follow_for_closures(closures: ClosureFeed, attendance: Attendance, node_manager: JobManager | GuestManager) -> None:
+    attendance.closures = closures
+    attendance.on_disconnected.append(closures.gone)
+    attendance.on_left.append(lambda node, _: closures.gone(node))
+    node_manager.on_node_end.append(lambda node, _: closures.gone(node.name))
 
 
 def follow_for_tasks(

@@ -164,6 +164,11 @@ class TableSpec:
         """What tells this table's ids from another's in every hash: its number spread over 64 bits."""
         return self.number * SALT_FACTOR & (2**64 - 1)
 
+    def differences(self, other: TableSpec) -> list[str]:
+        """In what two descriptions of a table cannot be of the same rows. The learning rate comes with each push."""
+        mine, theirs = _flat(self.to_plain()), _flat(other.to_plain())
+        return [f"{name} {mine[name]}, not {theirs[name]}" for name in mine if mine[name] != theirs[name]]
+
     def to_plain(self) -> dict[str, Any]:
         """This table as JSON has it."""
         return dataclasses.asdict(self)
@@ -197,3 +202,10 @@ class TableMemory:
 
 def _list(names: set[str]) -> str:
     return ", ".join(sorted(names))
+
+
+def _flat(plain: dict[str, Any]) -> dict[str, Any]:
+    optimizer, initializer = plain.pop("optimizer"), plain.pop("initializer")
+    optimizer.pop("lr")
+    inner = {"optimizer": optimizer, "initializer": initializer}
+    return plain | {f"{outer} {name}": value for outer, some in inner.items() for name, value in some.items()}

@@ -147,6 +147,18 @@ def floats(address: Any, count: Any) -> Any:
     return _array(_pointer(address), (count,), np.float32)
 
 
+@part
+def words(address: Any, count: Any) -> Any:
+    """The uint32 numbers at an address."""
+    return _array(_pointer(address), (count,), np.uint32)
+
+
+@part
+def longs(address: Any, count: Any) -> Any:
+    """The int64 numbers at an address."""
+    return _array(_pointer(address), (count,), np.int64)
+
+
 def address_of(array: np.ndarray[Any, Any]) -> int:
     """Where an array lies. It must live as long as the address is used."""
     address: int = array.__array_interface__["data"][0]

@@ -76,11 +76,21 @@ def first_wrong(
     return np.int64(-1)
 
 
+@part
+def _forget_counter(counters: Any, tables: Any, table: Any, bucket: Any, hashed: Any, number: Any, key: Any) -> Any:
+    if load_i64(bucket_at(counters, bucket) + BUCKET_ROWS) == 0:
+        return
+    place = find_place(counters, bucket, hashed, number, key)
+    if place >= 0:
+        remove(counters, bucket, place)
+        tables[table, COUNTED] -= 1
+
+
 @kernel
 def install(
     slabs: Any, slab_place: Any, tables: Any, numbers: Any, places: Any, bucket: Any, at: Any, count: Any
 ) -> Any:
-    """Put rows into a bucket; one that is there is overwritten."""
+    """Put rows into a bucket; one that is there is overwritten. An id has a row, or a count, never both."""
     slab = slab_at(slabs, slab_place)
     row_bytes = get(slab, ROW_BYTES)
     grow(slab, bucket, load_i64(bucket_at(slab, bucket) + BUCKET_ROWS) + count)
@@ -92,14 +102,15 @@ def install(
         key = load_i64(source + ID)
         row = find(slab, bucket, hashed, number, key)
         if row == 0:
-            row = append(slab, bucket, hashed)
             table = _place_of_table(numbers, places, np.int64(number))
-            tables[table, COUNTED if slab_place == COUNTERS else ROWS] += 1
-            if slab_place != COUNTERS and load_i64(bucket_at(slab_at(slabs, COUNTERS), bucket) + BUCKET_ROWS) > 0:
-                place = find_place(slab_at(slabs, COUNTERS), bucket, hashed, number, key)
-                if place >= 0:
-                    remove(slab_at(slabs, COUNTERS), bucket, place)
-                    tables[table, COUNTED] -= 1
+            if slab_place == COUNTERS:
+                if find(slab_at(slabs, tables[table, SLAB]), bucket, hashed, number, key) != 0:
+                    continue  # It has a row already: there is nothing to count.
+                tables[table, COUNTED] += 1
+            else:
+                tables[table, ROWS] += 1
+                _forget_counter(slab_at(slabs, COUNTERS), tables, table, bucket, hashed, number, key)
+            row = append(slab, bucket, hashed)
         copy(row, source, row_bytes)
 
 

@@ -4,64 +4,24 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import numpy.typing as npt
 
 from elastane.core.owners import Changes, OwnerMap, ServerId
-from elastane.model.errors import InvalidInput, MalformedMessage, ServersUnreachable
-from elastane.model.ps import TableSpec
+from elastane.model.errors import MalformedMessage, ServersUnreachable
 from elastane.ps import frames, keys
-from elastane.ps.addresses import address_of
+from elastane.ps.batch import Batch
 from elastane.ps.frames import Flag, Keys, Op, Pull, Push
-from elastane.ps.keys import Ids, Positions, Rows
+from elastane.ps.keys import Positions, Rows
 from elastane.ps.lane import Answer, Lane, Request, Sent
 
 _FIRST_PAUSE_S = 0.0002
 _LONGEST_PAUSE_S = 0.05
 _ASK_AROUND_S = 0.1
 _UNKNOWN = -2
-
-
-@dataclass(frozen=True)
-class Batch:
-    """The rows of one call: the ids of all tables one after another, and an array of rows for each table."""
-
-    names: Sequence[str]
-    numbers: npt.NDArray[np.uint32]
-    ids: Ids
-    starts: Positions
-    dims: Positions
-    rows: Sequence[Rows]
-    addresses: Positions
-
-    @classmethod
-    def of(cls, given: Sequence[tuple[TableSpec, Ids, Rows | None]]) -> Batch:
-        """Of tables with their ids, and rows of which None are to be fetched. Raises InvalidInput."""
-        ids = [np.ascontiguousarray(one, np.int64).reshape(-1) for _, one, _ in given]
-        rows: list[Rows] = []
-        for (spec, _, values), one in zip(given, ids, strict=True):
-            if values is None:
-                rows.append(np.empty((len(one), spec.dim), np.float32))
-            elif values.shape == (len(one), spec.dim):
-                rows.append(np.ascontiguousarray(values, np.float32))
-            else:
-                raise InvalidInput(
-                    f'table "{spec.name}": rows of shape {values.shape} do not fit {len(one)} ids of {spec.dim} numbers'
-                )
-        starts = np.zeros(len(ids) + 1, np.int64)
-        np.cumsum([len(one) for one in ids], out=starts[1:])
-        return cls(
-            names=[spec.name for spec, _, _ in given],
-            numbers=np.array([spec.number for spec, _, _ in given], np.uint32),
-            ids=np.concatenate([*ids, np.zeros(0, np.int64)]),
-            starts=starts,
-            dims=np.array([spec.dim for spec, _, _ in given], np.int64),
-            rows=rows,
-            addresses=np.array([address_of(one) for one in rows], np.int64),
-        )
+_NOTHING: Positions = np.zeros(0, np.int64)
 
 
 class Directory:
@@ -135,7 +95,11 @@ class Call:
         """Send what is left to be done to its owners."""
         owners, of_bucket = self._directory.lookup()
         batch = self.batch
-        self._route = keys.route(batch.ids, self._left, batch.starts, batch.numbers, of_bucket, len(owners))
+        self._all_to_one = self._left is None and len(owners) == 1
+        if self._all_to_one:
+            self._route = keys.one_way(batch.lengths)
+        else:
+            self._route = keys.route(batch.ids, self._left, batch.starts, batch.tables.numbers, of_bucket, len(owners))
         starts = self._route.starts
         self._servers = [(at, server) for at, server in enumerate(owners) if starts[at + 1] > starts[at]]
         self._sent: Sent = self._lane.send({server: self._request(at) for at, server in self._servers})
@@ -145,7 +109,8 @@ class Call:
         deadline = time.monotonic() + self._timeout_s
         pause_s = _FIRST_PAUSE_S
         while True:
-            answers = self._lane.receive(self._sent, max(0.0, deadline - time.monotonic()))
+            into = self.batch.flat if self._all_to_one else None
+            answers = self._lane.receive(self._sent, max(0.0, deadline - time.monotonic()), into)
             self._left = self._take(answers)
             if not len(self._left):
                 return
@@ -156,17 +121,20 @@ class Call:
     def _request(self, at: int) -> Request:
         raise NotImplementedError
 
-    def _rows(self, at: int, rows: npt.NDArray[np.uint8]) -> None:
+    def _rows(self, at: int, rows: memoryview) -> None:
         raise NotImplementedError
 
     def _order(self, at: int) -> Positions:
         return self._route.order[self._route.starts[at] : self._route.starts[at + 1]]
 
     def _keys(self, at: int) -> Keys:
-        return Keys(self.batch.numbers, self._route.counts[at].astype(np.uint32), self.batch.ids[self._order(at)])
+        batch = self.batch
+        if self._all_to_one:
+            return Keys(batch.tables.numbers, batch.counts, batch.ids)
+        return Keys(batch.tables.numbers, self._route.counts[at].astype(np.uint32), batch.ids[self._order(at)])
 
     def _numbers(self, at: int) -> int:
-        return int((self._route.counts[at] * self.batch.dims).sum())
+        return int(self._route.counts[at].dot(self.batch.tables.dims))
 
     def _take(self, answers: Mapping[ServerId, Answer]) -> Positions:
         """Take what was answered; what was not, or was refused, is left."""
@@ -183,12 +151,16 @@ class Call:
                 refused, changes, begin = frames.read_refusal(body, len(order))
                 self._directory.learn_changes(Changes.from_bytes(changes))
                 left.append(order[refused.astype(np.int64)])
-            self._rows(at, np.frombuffer(body, np.uint8, offset=begin))
+            elif self._all_to_one and self.batch.flat is not None and len(body) == self.batch.flat.nbytes:
+                continue  # They were received where they belong.
+            self._rows(at, body[begin:])
+        if not left and self._all_to_one:
+            return _NOTHING
         asked = len(self.batch.ids) if self._left is None else len(self._left)
         if asked > len(self._route.order):  # Some have no owner yet.
             every = np.arange(asked, dtype=np.int64) if self._left is None else self._left
             left.append(np.setdiff1d(every, self._route.order))
-        return np.sort(np.concatenate(left)) if left else np.zeros(0, np.int64)
+        return np.sort(np.concatenate(left)) if left else _NOTHING
 
     def _rest(self, pause_s: float, deadline: float, *, unanswered: bool) -> None:
         now = time.monotonic()
@@ -218,12 +190,12 @@ class PullCall(Call):
     def _request(self, at: int) -> Request:
         return Request(Op.PULL, frames.write_pull(Pull(self._step, self._wait_for, self._keys(at))))
 
-    def _rows(self, at: int, rows: npt.NDArray[np.uint8]) -> None:
+    def _rows(self, at: int, rows: memoryview) -> None:
+        batch = self.batch
         if len(rows) != 4 * self._numbers(at):
             raise MalformedMessage(f"a pull of {4 * self._numbers(at)} bytes was answered by {len(rows)}")
-        batch = self.batch
-        values = rows.view(np.float32)
-        keys.scatter(self._order(at), self._route.counts[at], batch.starts, batch.addresses, batch.dims, values)
+        values = np.frombuffer(rows, np.float32)
+        keys.scatter(self._order(at), self._route.counts[at], batch.starts, batch.addresses, batch.tables.dims, values)
 
 
 class PushCall(Call):
@@ -254,12 +226,17 @@ class PushCall(Call):
 
     def _request(self, at: int) -> Request:
         batch = self.batch
+        if self._all_to_one:
+            push = self._push(at, np.empty(0, np.float32))
+            return Request(self._op, [*frames.write_push(push), *map(frames.raw, batch.rows)], self._flags)
         values = np.empty(self._numbers(at), np.float32)
-        keys.gather(self._order(at), self._route.counts[at], batch.starts, batch.addresses, batch.dims, values)
-        push = Push(self._client, self._sequence, self.step, self.weight, self._keys(at), self._lrs, values)
-        return Request(self._op, frames.write_push(push), self._flags)
+        keys.gather(self._order(at), self._route.counts[at], batch.starts, batch.addresses, batch.tables.dims, values)
+        return Request(self._op, frames.write_push(self._push(at, values)), self._flags)
 
-    def _rows(self, at: int, rows: npt.NDArray[np.uint8]) -> None:
+    def _push(self, at: int, values: Rows) -> Push:
+        return Push(self._client, self._sequence, self.step, self.weight, self._keys(at), self._lrs, values)
+
+    def _rows(self, at: int, rows: memoryview) -> None:
         del at
         if len(rows):
             raise MalformedMessage(f"a push was answered by {len(rows)} bytes")

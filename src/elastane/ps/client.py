@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,8 @@ from elastane.core.owners import OwnerMap
 from elastane.model.errors import ElastaneError, InvalidInput, ServersUnreachable, TableUnknown
 from elastane.model.ps import TableSpec
 from elastane.ps import frames
-from elastane.ps.calls import Batch, Directory, PullCall, PushCall, ask_around
+from elastane.ps.batch import Batch, Tables
+from elastane.ps.calls import Directory, PullCall, PushCall, ask_around
 from elastane.ps.frames import Flag, Hello, Op, Peer
 from elastane.ps.keys import Ids, Rows, warm_up
 from elastane.ps.lane import Lane, Request
@@ -21,6 +22,7 @@ from elastane.ps.table_wire import write_table
 from elastane.ps.ticks import Ticks
 
 _PAUSE_S = 0.02
+_MOST_GROUPS = 1000
 
 
 class Client:
@@ -41,14 +43,15 @@ class Client:
         slow_down_when_behind: bool = False,
         timeout_s: float = 600.0,
         most_body: int = frames.MAX_BODY,
+        number: int | None = None,
     ) -> None:
         if owner_map.n_buckets != n_buckets:
             raise InvalidInput(f"buckets: {n_buckets} is not the {owner_map.n_buckets} of the owner map")
         if staleness is not None and staleness < 0:
             raise InvalidInput(f"staleness: {staleness} is below 0; None is for no bound")
         warm_up()
-        self.number = secrets.randbits(64)
-        """What stands for this client on the servers."""
+        self.number = secrets.randbits(64) if number is None else number
+        """What stands for this client on the servers; another one goes on under its name only by `continue_from`."""
         self._directory = Directory(owner_map)
         self._staleness = staleness
         self._flags = (Flag.SCALE if slow_down_when_behind else Flag.NONE) | (
@@ -56,6 +59,7 @@ class Client:
         )
         self._timeout_s = timeout_s
         self._specs: dict[str, TableSpec] = {}
+        self._groups: dict[tuple[str, ...], Tables] = {}
         hello = Hello(Peer.CLIENT, self.number, 0, n_buckets)
         lanes = [Lane(hello, token, lambda: self._directory.map, self._all_specs, most_body) for _ in range(3)]
         self._pulls, self._aheads, self._pushes = lanes
@@ -71,6 +75,7 @@ class Client:
         if self._specs.get(spec.name) == spec:
             return
         self._specs[spec.name] = spec
+        self._groups.clear()
         self._ask_all(Request(Op.DEFINE, [write_table(spec)]), f'table "{spec.name}" could not be defined')
 
     # -- rows
@@ -85,7 +90,7 @@ class Client:
         with self._pulls.lock:
             call.start()
             call.finish()
-        return dict(zip(call.batch.names, call.batch.rows, strict=True))
+        return dict(zip(call.batch.tables.names, call.batch.rows, strict=True))
 
     def pull_ahead(self, keys: Mapping[str, Ids], step: int | None = None) -> PullAhead:
         """Ask for rows now, and take them later: from the answer's `result()`."""
@@ -113,7 +118,10 @@ class Client:
 
         Their arrays must not change before that. The next push waits for it.
         """
-        rates = np.array([lrs.get(name, self._spec(name).optimizer.lr) for name in gradients], np.float32)
+        tables = self._tables(gradients)
+        rates = tables.rates
+        if lrs:
+            rates = np.array([lrs.get(spec.name, spec.optimizer.lr) for spec in tables.specs], np.float32)
         return self._push(Op.PUSH, gradients, rates, step, weight, self._flags)
 
     def assign(self, name: str, ids: Ids, values: Rows, *, only_new: bool = True) -> None:
@@ -146,6 +154,12 @@ class Client:
             self._ticks.joined(-1)
             self._ask_all(Request(Op.LEAVE, self._ticks.membership()), "no server could be left")
 
+    def continue_from(self, sequence: int) -> None:
+        """Count pushes on from here: those with numbers that the servers have seen of this client are not applied."""
+        with self._pushes.lock:
+            self._settle_push()
+            self._sequence = sequence
+
     def learn(self, owner_map: OwnerMap) -> None:
         """Take newer entries and addresses over."""
         self._directory.learn(owner_map)
@@ -165,7 +179,7 @@ class Client:
     # -- one call
 
     def _pull_call(self, lane: Lane, keys: Mapping[str, Ids], step: int | None) -> PullCall:
-        batch = Batch.of([(self._spec(name), ids, None) for name, ids in keys.items()])
+        batch = Batch.to_fetch(self._tables(keys), list(keys.values()))
         waits = step is not None and self._staleness is not None
         wait_for = step - 1 - self._staleness if waits else -1  # type: ignore[operator]
         return PullCall(lane, self._directory, batch, self._timeout_s, step=step or 0, wait_for=max(-1, wait_for))
@@ -179,7 +193,8 @@ class Client:
         weight: float,
         flags: Flag,
     ) -> PushAhead:
-        batch = Batch.of([(self._spec(name), ids, rows) for name, (ids, rows) in given.items()])
+        ids, rows = [ids for ids, _ in given.values()], [rows for _, rows in given.values()]
+        batch = Batch.to_send(self._tables(given), ids, rows)
         with self._pushes.lock:
             self._settle_push()
             self._sequence += 1
@@ -225,11 +240,17 @@ class Client:
                 time.sleep(_PAUSE_S)
                 ask_around(self._pushes, self._directory)
 
-    def _spec(self, name: str) -> TableSpec:
-        spec = self._specs.get(name)
-        if spec is None:
-            raise TableUnknown(f'table "{name}" was not defined by this client')
-        return spec
+    def _tables(self, names: Iterable[str]) -> Tables:
+        key = tuple(names)
+        found = self._groups.get(key)
+        if found is None:
+            unknown = [name for name in key if name not in self._specs]
+            if unknown:
+                raise TableUnknown(f'table "{unknown[0]}" was not defined by this client')
+            found = Tables([self._specs[name] for name in key])
+            if len(self._groups) < _MOST_GROUPS:
+                self._groups[key] = found
+        return found
 
     def _all_specs(self) -> list[TableSpec]:
         return list(self._specs.values())
@@ -252,7 +273,7 @@ class PullAhead:
             self.settle()
         if self._error is not None:
             raise self._error
-        return dict(zip(self._call.batch.names, self._call.batch.rows, strict=True))
+        return dict(zip(self._call.batch.tables.names, self._call.batch.rows, strict=True))
 
     def settle(self) -> None:
         """Take the rows, or the error. The caller has the lane's lock."""

@@ -51,7 +51,7 @@ def _place(given: str) -> Path:
     elif os.access(_HERE, os.W_OK):
         folder = _HERE / "__pycache__"
     else:
-        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "elastane"
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "elastane"
     return folder / f"kernels-{_VERSION}"
 
 
@@ -59,7 +59,7 @@ def _version() -> str:
     digest = hashlib.blake2b(numba.__version__.encode(), digest_size=8)
     for path in sorted(_HERE.glob("*.py")):
         source = path.read_bytes()
-        if b"elastane.ps.compiled" in source:
+        if b"elastane.ps.compiled" in source or b"elastane.ps.addresses" in source:
             digest.update(source)
     return digest.hexdigest()
 

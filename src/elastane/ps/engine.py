@@ -28,6 +28,9 @@ from elastane.ps.table_wire import write_table
 _BEHIND_S = 5.0
 """A pull that waits for others longer than this is refused, so that its client may look where things are now."""
 
+_MOST_COMBINATIONS = 1000
+"""Combinations of tables whose row lengths are remembered; the same clients ask for the same ones again and again."""
+
 Refused = npt.NDArray[np.uint32]
 _NONE: Refused = np.zeros(0, np.uint32)
 
@@ -48,6 +51,7 @@ class Engine:
         self.steps = 0
         """One more than the highest step of a push so far."""
         self._dims: dict[int, int] = {}
+        self._dims_of: dict[bytes, npt.NDArray[np.int64]] = {}
         self.refresh_tables()
 
     # -- tables
@@ -64,10 +68,16 @@ class Engine:
 
     def dims_of(self, tables: npt.NDArray[np.uint32]) -> npt.NDArray[np.int64]:
         """The row length of each table. Raises TableUnknown."""
-        try:
-            return np.array([self._dims[table] for table in tables.tolist()], np.int64)
-        except KeyError as error:
-            raise TableUnknown(f"no table of number {error} is defined here") from None
+        key = tables.tobytes()
+        dims = self._dims_of.get(key)
+        if dims is None:
+            try:
+                dims = np.array([self._dims[table] for table in tables.tolist()], np.int64)
+            except KeyError as error:
+                raise TableUnknown(f"no table of number {error} is defined here") from None
+            if len(self._dims_of) < _MOST_COMBINATIONS:
+                self._dims_of[key] = dims
+        return dims
 
     # -- pulls
 
@@ -82,14 +92,14 @@ class Engine:
         if not self.clocks.wait(pull.wait_for, _BEHIND_S):
             out[:] = 0
             return out, np.arange(len(wanted.ids), dtype=np.uint32)
-        buckets = self.store.buckets_of(wanted.tables, wanted.counts, wanted.ids)
         while True:
             moves = self.ledger.moves
-            owned = self.ledger.serving[buckets].view(np.bool_)
-            if owned.all():
+            if keys.all_served(wanted, self.ledger.serving):
                 self.store.pull(wanted.tables, wanted.counts, wanted.ids, out)
                 refused = _NONE
             else:
+                buckets = self.store.buckets_of(wanted.tables, wanted.counts, wanted.ids)
+                owned = self.ledger.serving[buckets] != 0
                 refused = np.nonzero(~owned)[0].astype(np.uint32)
                 self._pull_some(wanted, dims, owned, out)
             # A bucket that left meanwhile may have been read when it was empty already.
@@ -117,27 +127,23 @@ class Engine:
         """Apply what this server owns of a push, once, and wait until every backup has it. The answer is the rest."""
         self.requests += 1
         dims = self.check(push)
-        buckets = self.store.buckets_of(push.keys.tables, push.keys.counts, push.keys.ids)
         for link in list(self.links.values()):
             link.wait_for_room(copying=False)
         with self.order:
             applied = self.ledger.applied(push.client)
-            verdicts, n_refused, n_repeated = keys.judge(buckets, self.ledger.serving, applied, push.sequence)
-            taken = verdicts == keys.TAKEN
-            if len(buckets) > n_refused + n_repeated:
+            judged = keys.judge(push.keys, self.ledger.serving, applied, push.sequence)
+            if len(judged.buckets) > judged.refused + judged.repeated:
                 if flags & Flag.SCALE:
                     push = _slower(push, self.clocks.lead(push.client))
-                whole = not n_refused and not n_repeated
-                part = push if whole and not flags & Flag.HOLD else keys.select(push, dims, taken)
+                whole = not judged.refused and not judged.repeated
+                part = push if whole and not flags & Flag.HOLD else keys.select(push, dims, judged.taken)
                 with self.store.lock:  # Who has this lock sees rows and sequences that fit each other.
-                    self.apply_locked(part, buckets if whole else buckets[taken], flags)
-                    keys.mark(buckets, verdicts, applied, push.sequence)
-            waits = self._forward(push, dims, buckets, verdicts, flags) if self.links else []
-        return (
-            self._settle(buckets, verdicts, waits)
-            if waits
-            else np.nonzero(verdicts == keys.REFUSED)[0].astype(np.uint32)
-        )
+                    self.apply_locked(part, judged.buckets if whole else judged.buckets[judged.taken], flags)
+                    keys.mark(judged, applied, push.sequence)
+            waits = self._forward(push, dims, judged, flags) if self.links else []
+        if waits:
+            return self._settle(judged, waits)
+        return judged.positions(keys.REFUSED) if judged.refused else _NONE
 
     def apply_locked(self, part: Push, buckets: npt.NDArray[np.uint32], flags: Flag) -> None:
         """Change the store, or hold the push, which then has memory of its own. The caller has both locks."""
@@ -166,15 +172,10 @@ class Engine:
         return dims
 
     def _forward(
-        self,
-        push: Push,
-        dims: npt.NDArray[np.int64],
-        buckets: npt.NDArray[np.uint32],
-        verdicts: npt.NDArray[np.uint8],
-        flags: Flag,
+        self, push: Push, dims: npt.NDArray[np.int64], judged: keys.Judgement, flags: Flag
     ) -> list[tuple[Link, int]]:
         waits = []
-        taken = verdicts == keys.TAKEN
+        buckets, taken = judged.buckets, judged.taken
         for peer in self.ledger.peers():
             link = self.links[peer]
             theirs = ((self.ledger.backup == peer) | (self.ledger.joining == peer))[buckets]
@@ -183,13 +184,12 @@ class Engine:
                 body = frames.write_push(keys.select(push, dims, mine))
                 link.send(Op.FORWARD, body, flags & ~Flag.SCALE)
             # A repeated row was sent before, and its peer may not have it yet.
-            if (theirs & (verdicts != keys.REFUSED) & self.ledger.needs(peer)[buckets]).any():
+            if (theirs & (judged.verdicts != keys.REFUSED) & self.ledger.needs(peer)[buckets]).any():
                 waits.append((link, link.last))
         return waits
 
-    def _settle(
-        self, buckets: npt.NDArray[np.uint32], verdicts: npt.NDArray[np.uint8], waits: Sequence[tuple[Link, int]]
-    ) -> Refused:
+    def _settle(self, judged: keys.Judgement, waits: Sequence[tuple[Link, int]]) -> Refused:
+        buckets = judged.buckets
         doubtful = np.zeros(len(buckets), np.bool_)
         for link, number in waits:
             peer = int(link.peer)
@@ -202,7 +202,7 @@ class Engine:
         with self.order:
             # To refuse what was applied is safe: whoever owns the bucket now knows whether it has this push.
             lost = doubtful & (self.ledger.serving[buckets] == 0)
-        return np.nonzero(lost | (verdicts == keys.REFUSED))[0].astype(np.uint32)
+        return np.nonzero(lost | (judged.verdicts == keys.REFUSED))[0].astype(np.uint32)
 
     # -- steps
 

@@ -18,7 +18,7 @@ from elastane.checkpoint import files
 from elastane.checkpoint.manifest import Manifest, NotWhole, SavedFile
 from elastane.model.errors import CheckpointMisfit, RequestRefused, StateLost, TableMismatch
 from elastane.ps.pages import pack_tables
-from elastane.ps.part_file import SUFFIX, PartReader, PartWriter, SavedPart, Stretch
+from elastane.ps.part_file import SUFFIX, Buffer, PartReader, PartWriter, SavedPart, Stretch, fill
 from elastane.ps.store import Store
 
 _log = logging.getLogger("elastane.checkpoint")
@@ -66,11 +66,13 @@ def save_part(
         writer.add_tables(pack_tables(store.tables()))
         writing: Future[None] | None = None
         for bucket, epoch in buckets.items():
+            buffer = writer.buffer()
             with store.lock:
-                pieces = [notes(bucket), *store.snapshot_locked(bucket)]
+                fill(buffer, [(notes(bucket),)])
+                fill(buffer, store.snapshot_locked(bucket))
             if writing is not None:
                 writing.result()
-            writing = executor.submit(writer.add_bucket, bucket, epoch, pieces)
+            writing = executor.submit(writer.add_bucket, bucket, epoch, buffer)
         if writing is not None:
             writing.result()
         return writer.finish()
@@ -148,7 +150,7 @@ def _load(store: Store, path: Path, buckets: list[int]) -> Restored:
             raise NotWhole(f"no part has bucket {lacks[0]}")
         try:
             for part in parts:
-                for page in [] if part.tables is None else part.pieces(part.tables):
+                for page in [] if part.tables is None else part.pieces(part.tables, Buffer()):
                     store.install(0, page)
         except TableMismatch as error:
             raise CheckpointMisfit(f"checkpoint {path}: {error}") from None
@@ -165,9 +167,12 @@ def _read_ahead(
 ) -> Iterator[tuple[int, list[memoryview]]]:
     """Each bucket with its pieces; while one is used, the next one is read."""
 
+    buffers = [Buffer(), Buffer()]
+
     def read(bucket: int) -> list[memoryview]:
         stretch, part = where[bucket]
-        return list(part.pieces(stretch))
+        buffers.reverse()  # The pieces of the bucket before are in use.
+        return list(part.pieces(stretch, buffers[0]))
 
     with ThreadPoolExecutor(1) as executor:
         reading = [executor.submit(read, bucket) for bucket in buckets[:1]]

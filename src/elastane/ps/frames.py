@@ -229,7 +229,7 @@ def write_pull(pull: Pull) -> Parts:
     """The body of a pull."""
     keys = pull.keys
     head = _PULL.pack(pull.step, pull.wait_for, len(keys.tables), len(keys.ids))
-    return [head, *_write_tables(keys, None), _raw(keys.ids)]
+    return [head, *_write_tables(keys, None), raw(keys.ids)]
 
 
 def read_pull(body: Buffer) -> Pull:
@@ -247,7 +247,7 @@ def write_push(push: Push) -> Parts:
     """The body of a push, an assignment, or a forward of one."""
     keys = push.keys
     head = _PUSH.pack(push.client, push.sequence, push.step, push.weight, len(keys.tables), len(keys.ids))
-    return [head, *_write_tables(keys, push.lrs), _raw(keys.ids), _raw(push.values)]
+    return [head, *_write_tables(keys, push.lrs), raw(keys.ids), raw(push.values)]
 
 
 def read_push(body: Buffer) -> Push:
@@ -268,7 +268,7 @@ def write_refusal(positions: npt.NDArray[np.uint32], changes: bytes) -> Parts:
     """What comes first in an answer with REFUSED: which of the request's ids, and the owners of their buckets."""
     head = _ANSWER.pack(len(positions), len(changes))
     padding = -(len(head) + positions.nbytes + len(changes)) % 8
-    return [head, _raw(positions), changes, bytes(padding)]
+    return [head, raw(positions), changes, bytes(padding)]
 
 
 def read_refusal(body: Buffer, n_ids: int) -> tuple[npt.NDArray[np.uint32], bytes, int]:
@@ -432,5 +432,6 @@ def _signed(number: int) -> int:
     return number - (1 << 64) if number >> 63 > 0 else number
 
 
-def _raw(array: npt.NDArray[np.generic]) -> memoryview:
-    return np.ascontiguousarray(array).view(np.uint8).data
+def raw(array: npt.NDArray[np.generic]) -> memoryview:
+    """The bytes of an array, to be sent as they are."""
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data

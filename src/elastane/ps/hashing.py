@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 
 from elastane.model.ps import SALT_FACTOR
-from elastane.ps.addresses import load_i64, load_u32, store_u32
+from elastane.ps.addresses import load_u32, longs, words
 from elastane.ps.compiled import kernel, part
 
 _MASK = 2**64 - 1
 _STEP = 0x9E3779B97F4A7C15
 _FIRST = 0xBF58476D1CE4E5B9
 _SECOND = 0x94D049BB133111EB
+_BLOCK = 256
 
 
 def hash64_plain(key: int, salt: int) -> int:
@@ -45,13 +46,30 @@ def bucket_of(hashed: Any, n_buckets: Any) -> Any:
     return np.int64(hashed % np.uint64(n_buckets))
 
 
+@part
+def fill_buckets_of(hashes: Any, count: Any, n_buckets: Any, buckets: Any) -> Any:
+    """Write the bucket of each hash."""
+    if n_buckets & (n_buckets - 1) == 0:  # To divide would cost more than the hash.
+        mask = np.uint64(n_buckets - 1)
+        for i in range(count):
+            buckets[i] = hashes[i] & mask
+    else:
+        for i in range(count):
+            buckets[i] = hashes[i] % np.uint64(n_buckets)
+
+
 @kernel
 def fill_buckets(tables_at: Any, counts_at: Any, groups: Any, ids_at: Any, n_buckets: Any, out_at: Any) -> Any:
     """Write the bucket (uint32) of each id. Tables' numbers and counts are uint32."""
-    at = 0
+    hashes = np.empty(_BLOCK, np.uint64)
     for group in range(groups):
         salt = salt_of(load_u32(tables_at + 4 * group))
-        for _ in range(load_u32(counts_at + 4 * group)):
-            hashed = hash64(load_i64(ids_at + 8 * at), salt)
-            store_u32(out_at + 4 * at, np.uint32(bucket_of(hashed, n_buckets)))
-            at += 1
+        total = np.int64(load_u32(counts_at + 4 * group))
+        for start in range(0, total, _BLOCK):
+            count: Any = min(_BLOCK, total - start)
+            ids = longs(ids_at, count)
+            for i in range(count):
+                hashes[i] = hash64(ids[i], salt)
+            fill_buckets_of(hashes, count, n_buckets, words(out_at, count))
+            ids_at += 8 * count
+            out_at += 4 * count

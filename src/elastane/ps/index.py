@@ -17,6 +17,7 @@ from elastane.ps.hashing import hash64, salt_of
 from elastane.ps.slab import (
     BUCKET_BITS,
     BUCKET_BYTES,
+    BUCKET_CAPACITY,
     BUCKET_ROWS,
     BUCKET_SEGMENT,
     BUCKET_SIZE,
@@ -32,7 +33,6 @@ from elastane.ps.slab import (
     N_FREE_SEGMENTS_AT,
     NEXT_PAGE,
     NEXT_SEGMENT,
-    OUTGROWN,
     PAGE_BYTES,
     PAGE_SHIFT,
     PAGES_AT,
@@ -42,6 +42,7 @@ from elastane.ps.slab import (
     SEGMENTS_AT,
     SIZES_AT,
     TABLE,
+    UNUSED,
 )
 
 _SPREAD = 0xD6E8FEB86659FD93
@@ -83,26 +84,37 @@ def hash_of_row(row: Any) -> Any:
 
 
 @part
-def guess(slab: Any, bucket: Any, hashed: Any) -> Any:
-    """The address of the row that most likely has this hash, without looking at it; 0 if surely none has."""
-    about = bucket_at(slab, bucket)
-    segment = load_i64(about + BUCKET_SEGMENT)
-    if segment == 0:
+def guess(slab: Any, bucket: Any, hashed: Any, start: Any) -> Any:
+    """The address of the row that most likely has this hash, without looking at it; 0 if surely none has.
+
+    `start` is the address of the entry at its place, 0 if the bucket has no segment.
+    """
+    if start == 0:
         return np.int64(0)
-    capacity = capacity_of(slab, about)
+    about = bucket_at(slab, bucket)
     bits = np.int64(load_u32(about + BUCKET_BITS))
     rows = (np.int64(1) << bits) - 1
     mark = mark_of(hashed, bits)
-    place = place_of(hashed, capacity)
+    segment = load_i64(about + BUCKET_SEGMENT)
+    end = segment + WORD * capacity_of(about)
     while True:
-        entry = np.int64(load_u32(segment + WORD * place))
+        entry = np.int64(load_u32(start))
+        if entry & ~rows == mark and entry != 0:
+            return row_at(slab, bucket, (entry & rows) - 1)
         if entry == 0:
             return np.int64(0)
-        if entry & ~rows == mark:
-            return row_at(slab, bucket, (entry & rows) - 1)
-        place += 1
-        if place == capacity:
-            place = np.int64(0)
+        start += WORD
+        if start == end:
+            start = segment
+
+
+@part
+def start_of(about: Any, hashed: Any) -> Any:
+    """The address of the entry at a hash's place in a bucket's segment; 0 without one."""
+    segment = load_i64(about + BUCKET_SEGMENT)
+    if segment == 0:
+        return segment
+    return segment + WORD * place_of(hashed, capacity_of(about))
 
 
 @part
@@ -118,7 +130,7 @@ def find_place(slab: Any, bucket: Any, hashed: Any, number: Any, key: Any) -> An
     segment = load_i64(about + BUCKET_SEGMENT)
     if segment == 0:
         return np.int64(-1)
-    capacity = capacity_of(slab, about)
+    capacity = capacity_of(about)
     bits = np.int64(load_u32(about + BUCKET_BITS))
     rows = (np.int64(1) << bits) - 1
     mark = mark_of(hashed, bits)
@@ -162,9 +174,9 @@ def _put(segment: Any, capacity: Any, bits: Any, hashed: Any, row: Any) -> Any:
 
 
 @part
-def capacity_of(slab: Any, about: Any) -> Any:
+def capacity_of(about: Any) -> Any:
     """How many entries a bucket's segment has room for."""
-    return load_i64(get(slab, SIZES_AT) + 8 * np.int64(load_u32(about + BUCKET_SIZE)))
+    return np.int64(load_u32(about + BUCKET_CAPACITY))
 
 
 @part
@@ -181,12 +193,12 @@ def free_segment(slab: Any, bucket: Any) -> Any:
     segment = load_i64(about + BUCKET_SEGMENT)
     if segment == 0:
         return
-    size = np.int64(load_u32(about + BUCKET_SIZE))
+    size = load_i64(about + BUCKET_SIZE)
     free = get(slab, N_FREE_SEGMENTS_AT) + 16 * size
     store_i64(get(slab, FREE_SEGMENTS_AT) + 8 * (size * get(slab, N_BUCKETS) + load_i64(free)), segment)
     store_i64(free, load_i64(free) + 1)
-    add(slab, OUTGROWN, np.int64(1))
-    add(slab, INDEX_ENTRIES, -capacity_of(slab, about))
+    add(slab, UNUSED, 1)
+    add(slab, INDEX_ENTRIES, -capacity_of(about))
     store_i64(about + BUCKET_SEGMENT, np.int64(0))
 
 
@@ -207,7 +219,8 @@ def _take_segment(slab: Any, bucket: Any, size: Any) -> Any:
     while (np.int64(1) << bits) <= capacity:
         bits += 1
     store_i64(about + BUCKET_SEGMENT, segment)
-    store_u32(about + BUCKET_SIZE, np.uint32(size))
+    store_i64(about + BUCKET_SIZE, size)
+    store_u32(about + BUCKET_CAPACITY, np.uint32(capacity))
     store_u32(about + BUCKET_BITS, np.uint32(bits))
     add(slab, INDEX_ENTRIES, capacity)
     return segment
@@ -219,14 +232,14 @@ def grow(slab: Any, bucket: Any, rows: Any) -> Any:
     about = bucket_at(slab, bucket)
     size = np.int64(0)
     if load_i64(about + BUCKET_SEGMENT) != 0:
-        if rows <= _most_rows(bucket, capacity_of(slab, about)):
+        if rows <= _most_rows(bucket, capacity_of(about)):
             return
-        size = np.int64(load_u32(about + BUCKET_SIZE))
+        size = load_i64(about + BUCKET_SIZE)
     while rows > _most_rows(bucket, load_i64(get(slab, SIZES_AT) + 8 * size)):
         size += 1
     free_segment(slab, bucket)
     segment = _take_segment(slab, bucket, size)
-    capacity = capacity_of(slab, about)
+    capacity = capacity_of(about)
     bits = np.int64(load_u32(about + BUCKET_BITS))
     clear(segment, WORD * capacity)
     rows = load_i64(about + BUCKET_ROWS)
@@ -259,7 +272,7 @@ def append(slab: Any, bucket: Any, hashed: Any) -> Any:
     store_i64(about + BUCKET_ROWS, row + 1)
     put(slab, MOST_ROWS, max(get(slab, MOST_ROWS), row + 1))
     bits = np.int64(load_u32(about + BUCKET_BITS))
-    _put(load_i64(about + BUCKET_SEGMENT), capacity_of(slab, about), bits, hashed, row)
+    _put(load_i64(about + BUCKET_SEGMENT), capacity_of(about), bits, hashed, row)
     return row_at(slab, bucket, row)
 
 
@@ -267,7 +280,7 @@ def append(slab: Any, bucket: Any, hashed: Any) -> Any:
 def _erase(slab: Any, bucket: Any, place: Any) -> Any:
     """Take an entry out, and move those after it up, so that each can still be found."""
     about = bucket_at(slab, bucket)
-    capacity = capacity_of(slab, about)
+    capacity = capacity_of(about)
     segment = load_i64(about + BUCKET_SEGMENT)
     hole = place
     at = place
@@ -293,6 +306,7 @@ def free_last_page(slab: Any, bucket: Any, rows: Any) -> Any:
     page = load_u32(get(slab, PAGES_AT) + WORD * (bucket * get(slab, PAGES_WIDTH) + (rows >> get(slab, PAGE_SHIFT))))
     store_i64(get(slab, FREE_AT) + 8 * get(slab, N_FREE), np.int64(page))
     add(slab, N_FREE, 1)
+    add(slab, UNUSED, 1)
 
 
 @part

@@ -10,16 +10,27 @@ from typing import Any
 
 import numpy as np
 
-from elastane.ps.addresses import WORD, add, copy, get, load_f64, load_i64, load_u32, prefetch, store_i64, store_u32
+from elastane.ps.addresses import (
+    WORD,
+    add,
+    copy,
+    get,
+    load_f64,
+    load_i64,
+    load_u32,
+    longs,
+    prefetch,
+    store_i64,
+    store_u32,
+)
 from elastane.ps.compiled import kernel, part
-from elastane.ps.hashing import bucket_of, hash64, salt_of
-from elastane.ps.index import append, bucket_at, capacity_of, find, find_place, guess, is_row, place_of, remove
+from elastane.ps.hashing import bucket_of, fill_buckets_of, hash64, salt_of
+from elastane.ps.index import append, bucket_at, find, find_place, guess, is_row, remove, start_of
 from elastane.ps.initial import fill_initial
 from elastane.ps.optimizers import SETTINGS, fill_slots, update_row
 from elastane.ps.slab import (
     BUCKET_LOAD,
     BUCKET_ROWS,
-    BUCKET_SEGMENT,
     DIM,
     FREQUENCY,
     ID,
@@ -51,24 +62,39 @@ def slab_at(slabs: Any, place: Any) -> Any:
 
 @part
 def _look_ahead(
-    slab: Any, n_buckets: Any, salt: Any, ids_at: Any, count: Any, need: Any, hashes: Any, buckets: Any, rows: Any
+    slab: Any,
+    n_buckets: Any,
+    salt: Any,
+    ids_at: Any,
+    count: Any,
+    need: Any,
+    hashes: Any,
+    buckets: Any,
+    rows: Any,
 ) -> Any:
     """The hashes, buckets, and most likely rows of a block of ids; the first rows are asked for."""
-    for i in range(count + _INDEX_AHEAD):
-        if i < count:
-            hashed = hash64(load_i64(ids_at + 8 * i), salt)
-            bucket = bucket_of(hashed, n_buckets)
-            hashes[i] = hashed
-            buckets[i] = bucket
-            about = bucket_at(slab, bucket)
-            store_i64(about + BUCKET_LOAD, load_i64(about + BUCKET_LOAD) + 1)
-            prefetch(load_i64(about + BUCKET_SEGMENT) + WORD * place_of(hashed, capacity_of(slab, about)))
-        at = i - _INDEX_AHEAD
-        if at >= 0:
-            row = guess(slab, buckets[at], hashes[at])
-            rows[at] = row
-            if at < _ROWS_AHEAD:
-                _ask_for(row, need)
+    ids = longs(ids_at, count)
+    for i in range(count):
+        hashes[i] = hash64(ids[i], salt)
+    fill_buckets_of(hashes, count, n_buckets, buckets)
+    for i in range(min(count, _INDEX_AHEAD)):
+        rows[i] = _ask_for_entry(slab, buckets[i], hashes[i])
+    for i in range(count):
+        ahead = i + _INDEX_AHEAD
+        if ahead < count:
+            rows[ahead] = _ask_for_entry(slab, buckets[ahead], hashes[ahead])
+        rows[i] = guess(slab, buckets[i], hashes[i], rows[i])
+        if i < _ROWS_AHEAD:
+            _ask_for(rows[i], need)
+
+
+@part
+def _ask_for_entry(slab: Any, bucket: Any, hashed: Any) -> Any:
+    about = bucket_at(slab, bucket)
+    store_i64(about + BUCKET_LOAD, load_i64(about + BUCKET_LOAD) + 1)
+    start = start_of(about, hashed)
+    prefetch(start)
+    return start
 
 
 @part

@@ -6,6 +6,7 @@ on the wire and in the server all rows of a request are one stretch of float32 n
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,6 +79,12 @@ def route(
     return Route(order[: starts[-1]], starts, counts)
 
 
+def one_way(lengths: Sequence[int]) -> Route:
+    """All rows to the one server that there is."""
+    count = sum(lengths)
+    return Route(np.arange(count, dtype=np.int64), np.array([0, count], np.int64), np.array([lengths], np.int64))
+
+
 def gather(
     order: Positions, counts: Positions, starts: Positions, addresses: Positions, dims: Positions, out: Rows
 ) -> None:
@@ -92,26 +99,41 @@ def scatter(
     _scatter(order, counts, starts, addresses, dims, address_of(rows))
 
 
-def judge(
-    buckets: npt.NDArray[np.uint32],
-    serving: npt.NDArray[np.uint8],
-    applied: npt.NDArray[np.int64],
-    sequence: int,
-) -> tuple[npt.NDArray[np.uint8], int, int]:
-    """What becomes of each row of a push, how many are refused, and how many are repeated."""
-    verdicts = np.empty(len(buckets), np.uint8)
-    refused, repeated = _judge(buckets, serving, applied, sequence, verdicts)
-    return verdicts, refused, repeated
+@dataclass(frozen=True)
+class Judgement:
+    """What becomes of each row of a push."""
+
+    buckets: npt.NDArray[np.uint32]
+    verdicts: npt.NDArray[np.uint8]
+    refused: int
+    repeated: int
+
+    @property
+    def taken(self) -> npt.NDArray[np.bool_]:
+        taken: npt.NDArray[np.bool_] = self.verdicts == TAKEN
+        return taken
+
+    def positions(self, verdict: int) -> npt.NDArray[np.uint32]:
+        """The rows of which this is said."""
+        return np.nonzero(self.verdicts == verdict)[0].astype(np.uint32)
 
 
-def mark(
-    buckets: npt.NDArray[np.uint32],
-    verdicts: npt.NDArray[np.uint8],
-    applied: npt.NDArray[np.int64],
-    sequence: int,
-) -> None:
+def judge(keys: Keys, serving: npt.NDArray[np.uint8], applied: npt.NDArray[np.int64], sequence: int) -> Judgement:
+    """What becomes of each row of a push, where these buckets are served and have had these sequences."""
+    buckets = np.empty(len(keys.ids), np.uint32)
+    verdicts = np.empty(len(keys.ids), np.uint8)
+    refused, repeated = _judge(keys.tables, keys.counts, keys.ids, serving, applied, sequence, buckets, verdicts)
+    return Judgement(buckets, verdicts, refused, repeated)
+
+
+def all_served(keys: Keys, serving: npt.NDArray[np.uint8]) -> bool:
+    """Whether the buckets of all rows are served."""
+    return bool(_all_served(keys.tables, keys.counts, keys.ids, serving))
+
+
+def mark(judgement: Judgement, applied: npt.NDArray[np.int64], sequence: int) -> None:
     """Note that the buckets of the taken rows have had this push."""
-    _mark(buckets, verdicts, applied, sequence)
+    _mark(judgement.buckets, judgement.verdicts, applied, sequence)
 
 
 def select(push: Push, dims: Positions, keep: npt.NDArray[np.bool_]) -> Push:
@@ -140,14 +162,14 @@ def warm_up() -> None:
     rows = np.zeros((1, 1), np.float32)
     found, inverse = unique(ids)
     combine(inverse, rows, len(found))
-    one, buckets, table = np.ones(1, np.int64), np.zeros(1, np.uint32), np.zeros(1, np.uint32)
+    one, table = np.ones(1, np.int64), np.zeros(1, np.uint32)
     way = route(ids, None, np.array([0, 1], np.int64), table, np.zeros(1, np.int64), 1)
     addresses = np.array([address_of(rows)], np.int64)
     gather(way.order, way.counts[0], np.array([0, 1], np.int64), addresses, one, rows[0])
     scatter(way.order, way.counts[0], np.array([0, 1], np.int64), addresses, one, rows[0])
-    verdicts, _, _ = judge(buckets, np.ones(1, np.uint8), ids, 1)
-    mark(buckets, verdicts, ids, 1)
     keys = Keys(table, np.ones(1, np.uint32), ids)
+    all_served(keys, np.ones(1, np.uint8))
+    mark(judge(keys, np.ones(1, np.uint8), one, 1), one, 1)
     select(Push(0, 0, 0, 1.0, keys, rows[0], rows[0]), one, np.ones(1, np.bool_))
 
 
@@ -257,20 +279,39 @@ def _scatter(order: Any, counts: Any, starts: Any, addresses: Any, dims: Any, ro
 
 
 @kernel
-def _judge(buckets: Any, serving: Any, applied: Any, sequence: Any, verdicts: Any) -> Any:
+def _judge(
+    tables: Any, counts: Any, ids: Any, serving: Any, applied: Any, sequence: Any, buckets: Any, verdicts: Any
+) -> Any:
     refused = 0
     repeated = 0
-    for i in range(len(buckets)):
-        bucket = buckets[i]
-        if serving[bucket] == 0:
-            verdicts[i] = REFUSED
-            refused += 1
-        elif applied[bucket] >= sequence:
-            verdicts[i] = REPEATED
-            repeated += 1
-        else:
-            verdicts[i] = TAKEN
+    at = 0
+    for table in range(len(counts)):
+        salt = salt_of(tables[table])
+        for _ in range(counts[table]):
+            bucket = bucket_of(hash64(ids[at], salt), len(serving))
+            buckets[at] = bucket
+            if serving[bucket] == 0:
+                verdicts[at] = REFUSED
+                refused += 1
+            elif applied[bucket] >= sequence:
+                verdicts[at] = REPEATED
+                repeated += 1
+            else:
+                verdicts[at] = TAKEN
+            at += 1
     return refused, repeated
+
+
+@kernel
+def _all_served(tables: Any, counts: Any, ids: Any, serving: Any) -> Any:
+    at = 0
+    for table in range(len(counts)):
+        salt = salt_of(tables[table])
+        for _ in range(counts[table]):
+            if serving[bucket_of(hash64(ids[at], salt), len(serving))] == 0:
+                return False
+            at += 1
+    return True
 
 
 @kernel

@@ -8,6 +8,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
+import numpy as np
+import numpy.typing as npt
+
 from elastane.core.owners import OwnerMap, ServerAddress, ServerId
 from elastane.model import errors
 from elastane.model.errors import ElastaneError, MalformedMessage
@@ -98,10 +101,13 @@ class Lane:
                 self._drop(server)
         return sent
 
-    def receive(self, sent: Sent, timeout_s: float) -> dict[ServerId, Answer]:
+    def receive(
+        self, sent: Sent, timeout_s: float, into: npt.NDArray[np.float32] | None = None
+    ) -> dict[ServerId, Answer]:
         """Take the answers. Who gave none in this time, or was replaced by others, is not among them.
 
-        They are good until the next call. Raises the error that a server answered with, after all have answered.
+        They are good until the next call. Rows that fill `into` are received there. Raises the error that a server
+        answered with, after all have answered.
         """
         answers: dict[ServerId, Answer] = {}
         failed: ElastaneError | None = None
@@ -109,7 +115,7 @@ class Lane:
         for server, connection in sent.to:
             try:
                 go_on = partial(self._go_on, server, sent.owner_map, begin, timeout_s)
-                header, body = connection.receive(self._most_body, go_on)
+                header, body = connection.receive(self._most_body, go_on, into)
             except (OSError, MalformedMessage):
                 self._drop(server)
                 continue

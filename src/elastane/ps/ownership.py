@@ -72,16 +72,29 @@ class Ownership:
         engine, ledger = self._engine, self._ledger
         with engine.order:
             wanted = list(buckets)
-            late = [bucket for bucket in wanted if ledger.map.entries[bucket].epoch >= epoch]
-            if late:
-                raise RequestRefused(
-                    f"epoch {epoch} is not above {ledger.map.entries[late[0]].epoch}, at which bucket {late[0]} is"
-                )
+            self._check_epoch(wanted, epoch)
             engine.apply_whole_steps(also=wanted)
             for bucket in wanted:
                 self._become_owner(bucket)
             ledger.note_all({bucket: Entry(epoch, ledger.me) for bucket in wanted})
         self._nudge()
+
+    def give_up(self, buckets: Iterable[int], epoch: int) -> None:
+        """Serve these buckets no more, for another content of them. Raises RequestRefused for an epoch not newer."""
+        with self._engine.order:
+            wanted = list(buckets)
+            self._check_epoch(wanted, epoch)
+            for bucket in wanted:
+                if self._ledger.state[bucket] != State.NOTHING:
+                    self._ledger.put(bucket, State.NOTHING)
+                    self._engine.forget(bucket)
+        self._nudge()
+
+    def _check_epoch(self, buckets: list[int], epoch: int) -> None:
+        entries = self._ledger.map.entries
+        late = [bucket for bucket in buckets if entries[bucket].epoch >= epoch]
+        if late:
+            raise RequestRefused(f"epoch {epoch} is not above {entries[late[0]].epoch}, at which bucket {late[0]} is")
 
     def _become_owner(self, bucket: int) -> None:
         ledger = self._ledger
@@ -118,6 +131,9 @@ class Ownership:
         engine, ledger = self._engine, self._ledger
         state = State(ledger.state[bucket])
         if state is State.OWNED and entry.owner == ledger.me:
+            if ledger.joined[bucket] and entry.backup == ledger.joining[bucket]:
+                self._confirm_joined(bucket, entry)  # The new backup has told others before its answer came.
+                return
             # The master never names a backup, so this says that the one that was is no more.
             ledger.backup[bucket] = NOBODY
             if ledger.joined[bucket]:
@@ -131,7 +147,8 @@ class Ownership:
             ledger.put(bucket, State.NOTHING)
             engine.tell(SteppedDown(bucket, entry.epoch))
         elif (state is State.REPLICA and entry.backup != ledger.me) or (
-            state is State.RECEIVING and entry.owner != ledger.source[bucket]
+            # To be handed over to is no reason to drop it: the word of it has come before the last pages.
+            state is State.RECEIVING and entry.owner not in {ledger.source[bucket], ledger.me}
         ):
             engine.forget(bucket)
             ledger.put(bucket, State.NOTHING)
@@ -340,15 +357,19 @@ class Ownership:
                 if not link.lost:
                     self._give_up(bucket, "the other server refused it")
                 return
-            old = int(ledger.backup[bucket])
             entry = Entry(next_turn(ledger.map.entries[bucket].epoch), ledger.me, to)
-            ledger.backup[bucket] = to
-            ledger.joining[bucket] = NOBODY
-            ledger.joined[bucket] = False
             ledger.note(bucket, entry)
-            self._release(bucket, old, entry.epoch)
-            engine.tell(Replicated(bucket, to, entry.epoch))
+            self._confirm_joined(bucket, entry)
         self._nudge()
+
+    def _confirm_joined(self, bucket: int, entry: Entry) -> None:
+        ledger = self._ledger
+        old, to = int(ledger.backup[bucket]), ServerId(int(ledger.joining[bucket]))
+        ledger.backup[bucket] = to
+        ledger.joining[bucket] = NOBODY
+        ledger.joined[bucket] = False
+        self._release(bucket, old, entry.epoch)
+        self._engine.tell(Replicated(bucket, to, entry.epoch))
 
     def _taken_or_not(self, bucket: int, to: ServerId, *, applied: bool, link: Link) -> None:
         engine, ledger = self._engine, self._ledger

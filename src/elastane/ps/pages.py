@@ -49,9 +49,14 @@ def pack_tables(tables: Sequence[TableSpec]) -> Iterator[bytes]:
         yield _HEAD.pack(_MAGIC, _TABLES, 0, 0, 0, 0, len(some)) + json.dumps([one.to_plain() for one in some]).encode()
 
 
+def rows_head(bucket: int, n_buckets: int, dim: int, slot_floats: int, count: int) -> bytes:
+    """What stands before so many rows of one layout."""
+    return _HEAD.pack(_MAGIC, _ROWS, bucket, n_buckets, dim, slot_floats, count)
+
+
 def pack_rows(bucket: int, n_buckets: int, dim: int, slot_floats: int, rows: npt.NDArray[np.uint8]) -> bytearray:
     page = bytearray(_HEAD.size + rows.size)
-    _HEAD.pack_into(page, 0, _MAGIC, _ROWS, bucket, n_buckets, dim, slot_floats, len(rows))
+    page[: _HEAD.size] = rows_head(bucket, n_buckets, dim, slot_floats, len(rows))
     np.frombuffer(page, np.uint8, offset=_HEAD.size)[:] = rows.reshape(-1)
     return page
 

@@ -1,7 +1,7 @@
 """A part of a checkpoint: one file with the buckets of one server, each with its checksum, and a directory at the end.
 
-A stretch (the tables, or one bucket) is a row of pieces, each after its length. The directory says where each stretch
-is. The file gets its name when all of it is on disk.
+A stretch (the tables, or one bucket) is a row of pieces, each after its length, and begins at a whole block. The
+directory says where each stretch is. The file gets its name when all of it is on disk.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import fcntl
 import json
 import mmap
 import os
+import queue
 import struct
 import zlib
 from collections.abc import Iterable, Iterator
@@ -28,7 +29,8 @@ SUFFIX = ".rows"
 _MAGIC = b"elastane rows 1\n"
 _TRAILER = struct.Struct("<QI4x16s")
 _LENGTH = struct.Struct("<I")
-_BUFFER_BYTES = 8 << 20
+_WRITE_BYTES = 8 << 20
+_BLOCK_BYTES = 4096
 _MOST_DIRECTORY = 64 << 20
 
 
@@ -51,15 +53,42 @@ class SavedPart:
     crc32: int
 
 
+class Buffer:
+    """Memory that begins at a page of the system, as writing past the cache wants it, and grows as needed."""
+
+    def __init__(self) -> None:
+        self._memory = mmap.mmap(-1, _BLOCK_BYTES)
+        self.filled = 0
+
+    def append(self, data: bytes | bytearray | memoryview) -> None:
+        end = self.filled + len(data)
+        self.reserve(end)
+        self._memory[self.filled : end] = data
+        self.filled = end
+
+    def reserve(self, size: int) -> None:
+        if size > len(self._memory):
+            more = mmap.mmap(-1, size + size // 4 + -(size + size // 4) % _BLOCK_BYTES)
+            more[: self.filled] = self._memory[: self.filled]
+            self._memory = more
+
+    def view(self, size: int | None = None) -> memoryview:
+        return memoryview(self._memory)[: self.filled if size is None else size]
+
+
 class PartWriter:
-    """Writes a part past the page cache, where that can be; as a context it ends with a whole file, or with none."""
+    """Writes a part past the page cache, where that can be; as a context it ends with a whole file, or with none.
+
+    A stretch is put together in one of two buffers, and written from there, by another thread if one likes.
+    """
 
     def __init__(self, path: Path, n_buckets: int) -> None:
         self._path = path
         self._beside = path.with_name(f".{path.name}")
         self._n_buckets = n_buckets
-        self._buffer = mmap.mmap(-1, _BUFFER_BYTES)  # It begins at a page, as writing past the cache wants it.
-        self._filled = 0
+        self._buffers: queue.SimpleQueue[Buffer] = queue.SimpleQueue()
+        for _ in range(2):
+            self._buffers.put(Buffer())
         self._offset = 0
         self._tables: Stretch | None = None
         self._buckets: dict[int, Stretch] = {}
@@ -78,11 +107,19 @@ class PartWriter:
         if kind is not None:
             self._beside.unlink(missing_ok=True)
 
-    def add_tables(self, pieces: Iterable[bytes | bytearray]) -> None:
-        self._tables = self._add(0, pieces)
+    def buffer(self) -> Buffer:
+        """An empty buffer; it may have to wait for one to be written."""
+        buffer = self._buffers.get()
+        buffer.filled = 0
+        return buffer
 
-    def add_bucket(self, bucket: int, epoch: int, pieces: Iterable[bytes | bytearray]) -> None:
-        self._buckets[bucket] = self._add(epoch, pieces)
+    def add_tables(self, pages: Iterable[bytes]) -> None:
+        buffer = self.buffer()
+        fill(buffer, [(page,) for page in pages])
+        self._tables = self._add(0, buffer)
+
+    def add_bucket(self, bucket: int, epoch: int, buffer: Buffer) -> None:
+        self._buckets[bucket] = self._add(epoch, buffer)
 
     def finish(self) -> SavedPart:
         """Write the directory, and give the file its name."""
@@ -94,46 +131,41 @@ class PartWriter:
             }
         ).encode()
         crc32 = zlib.crc32(directory)
-        self._write(directory)
-        self._write(_TRAILER.pack(len(directory), crc32, _MAGIC))
         fcntl.fcntl(self._descriptor, fcntl.F_SETFL, self._flags)
-        self._flush()
+        self._write(memoryview(directory + _TRAILER.pack(len(directory), crc32, _MAGIC)))
         os.fsync(self._descriptor)
         self._beside.rename(self._path)
         return SavedPart(self._path.name, self._offset, crc32)
 
-    def _add(self, epoch: int, pieces: Iterable[bytes | bytearray]) -> Stretch:
-        start, crc32 = self._offset, 0
-        for piece in pieces:
-            length = _LENGTH.pack(len(piece))
-            crc32 = zlib.crc32(piece, zlib.crc32(length, crc32))
-            self._write(length)
-            self._write(piece)
-        return Stretch(epoch, start, self._offset - start, crc32)
+    def _add(self, epoch: int, buffer: Buffer) -> Stretch:
+        with buffer.view() as data:
+            stretch = Stretch(epoch, self._offset, len(data), zlib.crc32(data))
+        buffer.append(bytes(-buffer.filled % _BLOCK_BYTES))
+        with buffer.view() as data:
+            self._write(data)
+        self._buffers.put(buffer)
+        return stretch
 
-    def _write(self, data: bytes | bytearray) -> None:
-        view = memoryview(data)
-        self._offset += len(view)
-        while view:
-            part = view[: _BUFFER_BYTES - self._filled]
-            self._buffer[self._filled : self._filled + len(part)] = part
-            self._filled += len(part)
-            view = view[len(part) :]
-            if self._filled == _BUFFER_BYTES:
-                self._flush()
+    def _write(self, data: memoryview) -> None:
+        written = 0
+        while written < len(data):
+            try:
+                written += os.write(self._descriptor, data[written : written + _WRITE_BYTES])
+            except OSError as error:
+                flags = fcntl.fcntl(self._descriptor, fcntl.F_GETFL)
+                if error.errno != errno.EINVAL or not flags & os.O_DIRECT:
+                    raise
+                # This file system cannot do without the cache.
+                fcntl.fcntl(self._descriptor, fcntl.F_SETFL, self._flags)
+        self._offset += written
 
-    def _flush(self) -> None:
-        with memoryview(self._buffer) as buffer:
-            written = 0
-            while written < self._filled:
-                try:
-                    written += os.write(self._descriptor, buffer[written : self._filled])
-                except OSError as error:
-                    if error.errno != errno.EINVAL:
-                        raise
-                    # This file system cannot do without the cache.
-                    fcntl.fcntl(self._descriptor, fcntl.F_SETFL, self._flags)
-        self._filled = 0
+
+def fill(buffer: Buffer, pieces: Iterable[tuple[bytes | bytearray | memoryview, ...]]) -> None:
+    """Put pieces, each given in parts, into a buffer, after their lengths."""
+    for parts in pieces:
+        buffer.append(_LENGTH.pack(sum(len(part) for part in parts)))
+        for part in parts:
+            buffer.append(part)
 
 
 class PartReader:
@@ -160,9 +192,12 @@ class PartReader:
     ) -> None:
         os.close(self._descriptor)
 
-    def pieces(self, stretch: Stretch) -> Iterator[memoryview]:
-        """The pieces of a stretch, which was found to be whole before the first one comes."""
-        data = memoryview(self._read(stretch.offset, stretch.length))
+    def pieces(self, stretch: Stretch, buffer: Buffer) -> Iterator[memoryview]:
+        """The pieces of a stretch, read into a buffer, and found to be whole before the first one comes."""
+        buffer.filled = 0
+        buffer.reserve(stretch.length)
+        data = buffer.view(stretch.length)
+        self._read(stretch.offset, data)
         if zlib.crc32(data) != stretch.crc32:
             raise NotWhole(f"{self.name} does not have the checksum at {stretch.offset} that it was saved with")
         while data:
@@ -174,10 +209,10 @@ class PartReader:
         name = self.name
         if self.size < _TRAILER.size:
             raise NotWhole(f"{name} has {self.size} bytes, which is too few")
-        length, self.crc32, magic = _TRAILER.unpack(self._read(self.size - _TRAILER.size, _TRAILER.size))
+        length, self.crc32, magic = _TRAILER.unpack(self._read_bytes(self.size - _TRAILER.size, _TRAILER.size))
         if magic != _MAGIC or length > min(_MOST_DIRECTORY, self.size - _TRAILER.size):
             raise NotWhole(f"{name} has no directory at its end")
-        directory = self._read(self.size - _TRAILER.size - length, length)
+        directory = self._read_bytes(self.size - _TRAILER.size - length, length)
         if zlib.crc32(directory) != self.crc32:
             raise NotWhole(f"the directory of {name} does not have the checksum that it says")
         try:
@@ -190,17 +225,20 @@ class PartReader:
         if not 1 <= self.n_buckets <= MAX_BUCKETS or not all(0 <= bucket < self.n_buckets for bucket in self.buckets):
             raise NotWhole(f"{name} has buckets that are not from 0 to {self.n_buckets - 1}")
 
-    def _read(self, offset: int, length: int) -> bytearray:
-        data = bytearray(length)
-        view, at = memoryview(data), 0
-        while at < length:
-            count = os.preadv(self._descriptor, [view[at:]], offset + at)
+    def _read(self, offset: int, into: memoryview) -> None:
+        at = 0
+        while at < len(into):
+            count = os.preadv(self._descriptor, [into[at:]], offset + at)
             if not count:
-                raise NotWhole(f"{self.name} has {self.size} bytes, and {offset + length} are needed")
+                raise NotWhole(f"{self.name} has {self.size} bytes, and {offset + len(into)} are needed")
             at += count
         # What was read is in the store soon: the system need not keep it as well.
-        os.posix_fadvise(self._descriptor, offset, length, os.POSIX_FADV_DONTNEED)
-        return data
+        os.posix_fadvise(self._descriptor, offset, len(into), os.POSIX_FADV_DONTNEED)
+
+    def _read_bytes(self, offset: int, length: int) -> bytes:
+        data = bytearray(length)
+        self._read(offset, memoryview(data))
+        return bytes(data)
 
 
 def _plain(stretch: Stretch) -> list[Any]:

@@ -144,7 +144,9 @@ class Receiver:
 
     def _take(self, header: Header, body: memoryview) -> bool:
         bucket, epoch, _ = self._bucket(body)
-        if not self._comes_from_peer(bucket) or self._ledger.map.entries[bucket].epoch >= epoch:
+        known = self._ledger.map.entries[bucket]
+        foretold = known.epoch == epoch and known.owner == self._ledger.me
+        if not self._comes_from_peer(bucket) or (known.epoch >= epoch and not foretold):
             return False
         keep = bool(header.flags & Flag.KEEP)
         if keep:

@@ -121,6 +121,7 @@ class ParameterServer:
         Raises StateLost, CheckpointMisfit, and RequestRefused for an epoch that is not newer.
         """
         wanted = list(buckets)
+        self._ownership.give_up(wanted, epoch)
         restored = files.restore(self.store, folder, wanted, number)
         with self._engine.order:
             for bucket in wanted:

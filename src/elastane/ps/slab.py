@@ -25,19 +25,19 @@ HEAD_WORDS = WEIGHTS // WORD
 ROWS_AT, ROW_BYTES, PAGE_SHIFT, PAGE_BYTES, DIM = range(5)
 BUCKETS_AT, PAGES_AT, PAGES_WIDTH, NEXT_PAGE, MOST_ROWS = range(5, 10)
 FREE_AT, N_FREE, N_CLEAN = range(10, 13)
-SIZES_AT, SEGMENTS_AT, NEXT_SEGMENT, FREE_SEGMENTS_AT, N_FREE_SEGMENTS_AT, INDEX_ENTRIES, N_BUCKETS, OUTGROWN = range(
+SIZES_AT, SEGMENTS_AT, NEXT_SEGMENT, FREE_SEGMENTS_AT, N_FREE_SEGMENTS_AT, INDEX_ENTRIES, N_BUCKETS, UNUSED = range(
     13, 21
 )
 SLAB_FIELDS = 21
 
 # What they know of a bucket of it, in bytes: int64 numbers, of which one is two uint32.
-BUCKET_ROWS, BUCKET_SEGMENT, BUCKET_SIZE, BUCKET_BITS, BUCKET_LOAD = 0, 8, 16, 20, 24
-BUCKET_BYTES = 32
+BUCKET_ROWS, BUCKET_SEGMENT, BUCKET_CAPACITY, BUCKET_BITS, BUCKET_LOAD, BUCKET_SIZE = 0, 8, 16, 20, 24, 32
+BUCKET_BYTES = 40
 
 _MAP_NORESERVE = 0x4000  # Linux's; Python names it from 3.13 on.
 _PAGE_BYTES = 256 << 10
 _SYSTEM_PAGE = 4096
-_HUGE_ROWS_FROM = 256 << 20
+_HUGE_ROWS_FROM = 1 << 30
 _HUGE_INDEX_FROM = 16 << 20
 """Up to here memory is taken by small pages of the system, so that a small table takes little."""
 _INDEX_ENTRIES = 2**36
@@ -145,11 +145,11 @@ class Slab:
             for segment in self._free_segments[size, clean[size] : free[size]].tolist():
                 self._index.release(segment - self._index.address, int(self._sizes[size]) * WORD)
             clean[size] = free[size]
-        fields[OUTGROWN] = 0
+        fields[UNUSED] = 0
 
-    def release_outgrown(self) -> None:
-        """Give back the memory of segments, if there are any that the index has outgrown."""
-        if self.fields[OUTGROWN]:
+    def release_unused(self) -> None:
+        """Give back what came out of use since this was last done."""
+        if self.fields[UNUSED]:
             self.release()
 
     def rows_of(self, bucket: int) -> int:

@@ -9,6 +9,7 @@ import struct
 from collections.abc import Callable, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from elastane.core.owners import OwnerMap, ServerAddress, ServerId
 from elastane.model.errors import MalformedMessage
@@ -51,10 +52,19 @@ class FrameSocket:
         for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
             self._socket.setsockopt(socket.SOL_SOCKET, option, pause)
 
-    def receive(self, most: int, go_on: GoOn | None = None) -> tuple[Header, memoryview]:
-        """The next frame. Raises MalformedMessage, ConnectionEnded, or TimeoutError if `go_on` says no."""
+    def receive(
+        self, most: int, go_on: GoOn | None = None, into: npt.NDArray[np.float32] | None = None
+    ) -> tuple[Header, memoryview]:
+        """The next frame; if it is all the rows that fill `into`, its body is received there.
+
+        Raises MalformedMessage, ConnectionEnded, or TimeoutError if `go_on` says no.
+        """
         self._fill(memoryview(self._header), go_on)
         header = frames.read_header(self._header, most)
+        if into is not None and header.op is Op.ROWS and not header.flags and header.length == into.nbytes:
+            body = into.view(np.uint8).data
+            self._fill(body, go_on)
+            return header, body
         if header.length > len(self._buffer) or len(self._buffer) > max(header.length, _KEPT_BUFFER):
             self._buffer = _room(max(header.length, 1 << 16))
         body = self._buffer[: header.length]

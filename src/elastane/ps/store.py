@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 from collections.abc import Iterator, Sequence
 
@@ -14,7 +15,7 @@ from elastane.model.ps import MAX_BUCKETS, MAX_STEP, OptimizerKind, OptimizerSpe
 from elastane.ps import bucket_kernels, initial, kernels, optimizers
 from elastane.ps.addresses import WORD, address_of
 from elastane.ps.hashing import fill_buckets
-from elastane.ps.pages import TablesPage, pack_rows, pack_tables, unpack
+from elastane.ps.pages import TablesPage, pack_rows, pack_tables, rows_head, unpack
 from elastane.ps.slab import BUCKET_LOAD, HEAD_WORDS, SLAB_FIELDS, Slab
 
 Ids = npt.NDArray[np.int64]
@@ -41,6 +42,10 @@ class Store:
         self.memory_limit = memory_limit
         self._specs: dict[int, TableSpec] = {}
         self._places: dict[int, int] = {}
+        self._admits = False
+        self._dims: list[int] = []
+        self._slab_places: list[int] = []
+        self._least_rates: list[float] = []
         self._fields: npt.NDArray[np.int64] = np.zeros((0, kernels.TABLE_FIELDS), np.int64)
         self._scales: npt.NDArray[np.float64] = np.zeros(0, np.float64)
         self._settings: npt.NDArray[np.float64] = np.zeros((0, optimizers.SETTINGS), np.float64)
@@ -68,8 +73,8 @@ class Store:
         if known is not None:
             if known.name != spec.name:
                 raise TableMismatch(f'tables "{known.name}" and "{spec.name}" have the same hash; rename one of them')
-            if known != spec:
-                raise TableMismatch(f'table "{spec.name}" is there as {known}, and was to be {spec}')
+            if differences := known.differences(spec):
+                raise TableMismatch(f'table "{spec.name}" is there with {"; ".join(differences)}')
             return number
         slab = self._slab_of(spec.dim, spec.optimizer.slot_floats(spec.dim))
         fields = np.zeros(kernels.TABLE_FIELDS, np.int64)
@@ -87,6 +92,10 @@ class Store:
         self._fields = np.vstack([self._fields, fields])
         self._scales = np.append(self._scales, spec.initializer.scale)
         self._settings = np.vstack([self._settings, optimizers.settings_of(spec.optimizer)])
+        self._admits = self._admits or spec.admit_after > 0
+        self._dims.append(spec.dim)
+        self._slab_places.append(slab)
+        self._least_rates.append(1e-38 if spec.optimizer.kind is OptimizerKind.FTRL else 0.0)
         self._places[number] = len(self._specs)
         self._specs[number] = spec
         numbers = sorted(self._places)
@@ -158,7 +167,8 @@ class Store:
             return
         gradients = self._arrays(places, lengths, grads)
         rates = np.ascontiguousarray(lrs, np.float32)
-        self._check_rates(tables, rates, step)
+        self._check_rates(tables, places, rates)
+        self._check_step(step)
         self._make_room(places, lengths, ids)
         kernels.push(
             self._slabs_at,
@@ -173,7 +183,7 @@ class Store:
             rates,
             step,
         )
-        self._release_outgrown()
+        self._release_unused()
 
     def assign(self, table: int, ids: Ids, values: Floats, *, only_new: bool = True, step: int = 0) -> None:
         """Set the weights of ids; with `only_new` of those that have no row yet. Slots of rows that are there stay.
@@ -204,7 +214,7 @@ class Store:
             step,
             only_new,
         )
-        self._release_outgrown()
+        self._release_unused()
 
     def buckets_of(self, tables: Numbers, counts: Numbers, ids: Ids) -> Numbers:
         """The bucket of each id. It needs no table to be defined. Raises InvalidInput if sizes do not fit."""
@@ -240,9 +250,7 @@ class Store:
         self, places: list[int], lengths: list[int], arrays: Floats | Sequence[Floats]
     ) -> npt.NDArray[np.int64]:
         """The addresses of arrays with a row for each id; one for all if they lie in one piece."""
-        sizes = [
-            length * int(self._slabs[self._fields[place, 0]].dim) for place, length in zip(places, lengths, strict=True)
-        ]
+        sizes = [length * self._dims[place] for place, length in zip(places, lengths, strict=True)]
         if isinstance(arrays, np.ndarray):
             arrays, sizes = [arrays], [sum(sizes)]
         elif len(arrays) != len(sizes):
@@ -254,13 +262,13 @@ class Store:
                 )
         return self._of([address_of(array) for array in arrays])
 
-    def _check_rates(self, tables: Numbers, rates: Floats, step: int) -> None:
-        if rates.shape != tables.shape or not np.isfinite(rates).all() or (rates < 0).any():
-            raise InvalidInput(f"lrs: {rates} are not {len(tables)} numbers from 0 on")
-        for number, rate in zip(tables.tolist(), rates.tolist(), strict=True):
-            if rate == 0 and self._specs[number].optimizer.kind is OptimizerKind.FTRL:
-                raise InvalidInput(f'lrs: table "{self._specs[number].name}" has ftrl, which needs one above 0')
-        self._check_step(step)
+    def _check_rates(self, tables: Numbers, places: list[int], rates: Floats) -> None:
+        if rates.shape != tables.shape:
+            raise InvalidInput(f"{len(rates)} learning rates for {len(tables)} tables")
+        for place, rate in zip(places, rates.tolist(), strict=True):
+            if not self._least_rates[place] <= rate < math.inf:
+                name, least = list(self._specs.values())[place].name, self._least_rates[place]
+                raise InvalidInput(f'lrs: {rate} of table "{name}" is not a number {"above" if least else "from"} 0')
 
     @staticmethod
     def _check_step(step: int) -> None:
@@ -268,22 +276,20 @@ class Store:
             raise InvalidInput(f"step: {step} is not from 0 to {MAX_STEP}")
 
     def _make_room(self, places: list[int], lengths: list[int], ids: Ids) -> None:
-        wanted: dict[int, int] = {}
-        counters = 0
-        for place, length in zip(places, lengths, strict=True):
-            slab, admit_after = int(self._fields[place, kernels.SLAB]), self._fields[place, kernels.ADMIT_AFTER]
-            wanted[slab] = wanted.get(slab, 0) + length
-            counters += length if admit_after else 0
         self._check_limit(places, lengths, ids)
-        if counters:
-            self._slabs[kernels.COUNTERS].make_room(counters)
+        wanted: dict[int, int] = {}
+        for place, length in zip(places, lengths, strict=True):
+            slab = self._slab_places[place]
+            wanted[slab] = wanted.get(slab, 0) + length
+        if self._admits:
+            self._slabs[kernels.COUNTERS].make_room(sum(lengths))
             self._slabs[kernels.COUNTERS].make_room_for_free_pages()
         for slab, rows in wanted.items():
             self._slabs[slab].make_room(rows)
 
-    def _release_outgrown(self) -> None:
+    def _release_unused(self) -> None:
         for slab in self._slabs:
-            slab.release_outgrown()
+            slab.release_unused()
 
     def _check_limit(self, places: list[int], lengths: list[int], ids: Ids) -> None:
         if self.memory_limit is None:
@@ -324,15 +330,15 @@ class Store:
                 if page is not None:
                     yield page
 
-    def snapshot_locked(self, bucket: int) -> Iterator[bytes | bytearray]:
-        """The pages of a bucket as they are at one moment, without its tables, for who holds the lock."""
+    def snapshot_locked(self, bucket: int) -> Iterator[tuple[bytes | bytearray | memoryview, ...]]:
+        """The pages of a bucket, without its tables, each in parts, for who holds the lock and copies them."""
         self._check_bucket(bucket)
-        yield from self._counters_locked(bucket)
+        for page in self._counters_locked(bucket):
+            yield (page,)
         for slab in self._slabs[1:]:
             for number in range(slab.page_count(bucket)):
-                page = self._page_locked(slab, bucket, number)
-                if page is not None:
-                    yield page
+                rows = slab.page(bucket, number)
+                yield rows_head(bucket, self.n_buckets, slab.dim, slab.slot_floats, len(rows)), rows.reshape(-1).data
 
     def _page_locked(self, slab: Slab, bucket: int, number: int) -> bytearray | None:
         rows = slab.page(bucket, number)
@@ -383,7 +389,7 @@ class Store:
         slab.make_room(count)
         self._slabs[kernels.COUNTERS].make_room_for_free_pages()
         bucket_kernels.install(self._slabs_at, place, self._fields, *self._sorted, bucket, at, count)
-        self._release_outgrown()
+        self._release_unused()
 
     def drop(self, bucket: int) -> None:
         """Forget a bucket; its memory goes back to the system."""

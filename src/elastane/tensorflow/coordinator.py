@@ -11,6 +11,7 @@ from tensorflow.python.util import nest
 
 from elastane.coordinator.closure_queue import ClosureQueue
 from elastane.coordinator.cluster import Cluster
+from elastane.coordinator.feed import current_feed
 from elastane.model.errors import InvalidInput, RequestRefused
 from elastane.tensorflow.closures import TensorClosure, TensorRemote
 from elastane.tensorflow.server_definition import ServerDefinition
@@ -67,6 +68,8 @@ class ClusterCoordinator:
         self._cluster.begin([(index, at, connector.remote(index)) for index, at in definition.workers.items()])
         strategy.extended._used_with_coordinator = True
         strategy._cluster_coordinator = self
+        if (feed := current_feed()) is not None:
+            feed.attach(self)
 
     @property
     def strategy(self) -> Any:

@@ -31,6 +31,7 @@ from elastane.rpc import evaluation_wire, wire
 from elastane.rpc.channel import MasterChannel
 from elastane.rpc.messages import parse
 from elastane.rpc.protos import node_pb2 as pb
+from elastane.worker.closures import Closures
 from elastane.worker.journal_copy import JournalCopy
 from elastane.worker.link import EvaluationFollower, TaskSink, WorldFollower
 from elastane.worker.said_before import SaidBefore
@@ -95,6 +96,7 @@ class Attendant:
         self._said_before = SaidBefore()
         self._journal = JournalCopy()
         self.servers = Servers(self._say_now, token)
+        self.closures = Closures(self._say_now)
         self._welcomed: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._farewell: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._thread = threading.Thread(target=self._run, name="elastane-attendant", daemon=True)
@@ -254,8 +256,7 @@ class Attendant:
         self._on_loop(on_loop)
 
     def _tell(self, message: pb.NodeMessage) -> None:
-        """On the loop: say something now."""
-        self._outbox.put_nowait(message)
+        self._outbox.put_nowait(message)  # On the loop.
 
     def _pass_on(self) -> None:
         """On the loop: take over what the training thread said, commits in a row as one message."""
@@ -324,6 +325,7 @@ class Attendant:
         self._is_evaluator = welcome.welcome.evaluator
         self._has_evaluators = welcome.welcome.has_evaluators
         self.servers.welcomed(welcome.welcome)
+        self.closures.welcomed(welcome.welcome)
         if welcome.welcome.resumed:
             self._resume()
         elif resumes:
@@ -356,7 +358,7 @@ class Attendant:
             message = unsaid.get_nowait()
             if message.WhichOneof("body") not in _SAID_ANEW:
                 self._outbox.put_nowait(message)
-        self._rejoin_evaluation()
+        self._rejoin_others()
 
     def _start_over(self) -> None:
         """On a new stream: nothing that was said or leased on the old one stands."""
@@ -372,12 +374,13 @@ class Attendant:
             self._follower.rejoin()
             self._tell(self._join)
         self.servers.rejoin()
-        self._rejoin_evaluation()
+        self._rejoin_others()
         if self._goodbye is not None:
             self._outbox.put_nowait(self._goodbye)
 
-    def _rejoin_evaluation(self) -> None:
-        """Whichever master this is, tasks of evaluation are leased anew."""
+    def _rejoin_others(self) -> None:
+        """Whichever master this is, it hears again who runs closures, and tasks of evaluation are leased anew."""
+        self.closures.rejoin()
         if self._evaluation is not None:
             spec, evaluates = self._evaluation
             self._tell(pb.NodeMessage(define_evaluation=evaluation_wire.evaluation_to_wire(spec)))
@@ -426,6 +429,8 @@ class Attendant:
                     _pass_to_evaluation(self._evaluation[1], message)
             case "server_map" | "handover_state":
                 self.servers.take(message)
+            case "closure_workers" | "closures_over":
+                self.closures.take(message)
             case "store_value":
                 stored = message.store_value
                 if answer := self._wanted.pop((stored.version, stored.key), None):
@@ -460,6 +465,7 @@ class Attendant:
         if self._evaluation is not None:
             self._evaluation[1].failed(error)
         self.servers.failed(error)
+        self.closures.failed()
 
 
 def _pass_to_evaluation(follower: EvaluationFollower, message: pb.MasterMessage) -> None:
