@@ -26,7 +26,7 @@ from types import FrameType
 
 from benchmarks.membership_systems.peers import version_of
 from benchmarks.ps_systems.peers import PeerUnavailable, tensorflow_python
-from benchmarks.ps_systems.runs import RunFailed, Setting, Start, run, start_elastane, start_tensorflow
+from benchmarks.ps_systems.runs import RunFailed, Setting, Start, data_of, run, start_elastane, start_tensorflow
 from benchmarks.report import Report, Row, parser
 
 CONFIGURATIONS = ("1/1", "2/1", "1/2", "2/2")
@@ -44,7 +44,7 @@ def systems(chosen: list[str]) -> dict[str, tuple[Start, int]]:
         found |= {"tensorflow fused": (start, 1), "tensorflow 26 tables": (start, 26)}
     except PeerUnavailable as error:
         print(f"tensorflow: not measured: {error}", file=sys.stderr)
-    return {name: one for name, one in found.items() if not chosen or name in chosen or name.split()[0] in chosen}
+    return {name: one for name, one in found.items() if not chosen or name in chosen}
 
 
 def ratios(rows: Iterable[Row]) -> Iterable[str]:
@@ -92,21 +92,22 @@ def main() -> None:
     batches = options.batches or (100 if options.quick else 600)
     chosen = list(systems(options.systems).items())
     try:
-        for repeat in range(options.repeats or (1 if options.quick else 5)):
-            for configuration in options.configurations:
-                workers, ps = map(int, configuration.split("/"))
-                turn = repeat % len(chosen)
-                for name, (start, tables) in chosen[turn:] + chosen[:turn]:
-                    row = report.row("ps", system=name, workers=workers, ps=ps)
-                    if row not in rows:
-                        rows.append(row)
-                    try:
-                        figures = run(start, Setting(workers, ps, tables, batches))
-                    except RunFailed as error:
-                        print(f"{name} {configuration}: {error}", file=sys.stderr)
-                        continue
-                    row.add(**asdict(figures))
-                    print(f"{name} {configuration}: {figures}", file=sys.stderr)
+        with data_of(batches) as data:
+            for repeat in range(options.repeats or (1 if options.quick else 5)):
+                for configuration in options.configurations:
+                    workers, ps = map(int, configuration.split("/"))
+                    turn = repeat % len(chosen)
+                    for name, (start, tables) in chosen[turn:] + chosen[:turn]:
+                        row = report.row("ps", system=name, workers=workers, ps=ps)
+                        if row not in rows:
+                            rows.append(row)
+                        try:
+                            figures = run(start, Setting(workers, ps, tables, batches, data))
+                        except RunFailed as error:
+                            print(f"{name} {configuration}: {error}", file=sys.stderr)
+                            continue
+                        row.add(**asdict(figures))
+                        print(f"{name} {configuration}: {figures}", file=sys.stderr)
     finally:
         report.show(None)
         measured = [row for row in rows if row.figures]

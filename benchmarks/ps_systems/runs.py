@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,6 +39,7 @@ class Setting:
     ps: int
     tables: int
     batches: int
+    data: Path
 
 
 @dataclass(frozen=True)
@@ -74,10 +77,21 @@ def start_elastane(family: Family, folder: Path, setting: Setting) -> None:
     family.start("launcher", command, **_PATH, **{STATE_ENV: str(folder)})
 
 
+@contextmanager
+def data_of(batches: int) -> Iterator[Path]:
+    """A folder with the data of all runs."""
+    folder = _folder()
+    try:
+        command = [sys.executable, "-m", f"{_SCRIPTS}.workload", str(folder), str(batches)]
+        subprocess.run(command, cwd=ROOT, env={**os.environ, **_PATH}, check=True)
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 def run(start: Start, setting: Setting) -> Figures:
     """What one run came to. Raises RunFailed."""
-    memory = Path("/dev/shm")  # noqa: S108  # no system is to wait for a disk
-    folder = Path(tempfile.mkdtemp(prefix="ps-", dir=memory if memory.is_dir() else None))
+    folder = _folder()
     family = Family(folder)
     marks = Marks(folder)
     try:
@@ -102,8 +116,14 @@ def run(start: Start, setting: Setting) -> Figures:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def _folder() -> Path:
+    memory = Path("/dev/shm")  # noqa: S108  # no system is to wait for a disk
+    return Path(tempfile.mkdtemp(prefix="ps-", dir=memory if memory.is_dir() else None))
+
+
 def _options(folder: Path, setting: Setting) -> list[str]:
-    return ["--folder", str(folder), "--batches", str(setting.batches), "--tables", str(setting.tables)]
+    sizes = ["--batches", str(setting.batches), "--tables", str(setting.tables)]
+    return ["--folder", str(folder), "--data", str(setting.data), *sizes]
 
 
 def _wait(family: Family, condition: Callable[[], bool]) -> None:

@@ -75,7 +75,7 @@ def main() -> None:
         model = Model(job, settings.tables)
         optimizer = torch.optim.Adagrad(model.parameters(), lr=DENSE_LR, initial_accumulator_value=ACCUMULATOR)
         trainer = job.trainer(model, optimizer)
-        clicks = training_clicks(settings.batches)
+        clicks = training_clicks(settings.data)
 
         def collate(columns: Any) -> list[Any]:
             batch: list[Any] = [torch.from_numpy(column) for column in columns]
@@ -95,7 +95,7 @@ def main() -> None:
         train(WARM_UP, WARM_UP + settings.batches)  # It ends when all workers' samples are counted.
         if leads:
             ended = marks.end()
-            held_out = held_out_clicks()
+            held_out = held_out_clicks(settings.data)
             scores = []
             with torch.inference_mode():
                 for start in range(0, len(held_out), BATCH):

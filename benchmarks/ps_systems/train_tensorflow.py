@@ -209,11 +209,12 @@ class Chief:
         self._model = Model(strategy, settings.tables)
         self._batches = settings.batches
         self._folder = settings.folder
+        self._data = settings.data
         for name in ("_train", "_pull_often", "_push_often", "_predict"):
             setattr(self, name, tf.function(getattr(self, name)))
 
     def run(self) -> None:
-        clicks, held_out = training_clicks(self._batches), held_out_clicks()
+        clicks, held_out = training_clicks(self._data), held_out_clicks(self._data)
         for start in range(0, len(clicks), BATCH):
             part = slice(start, start + BATCH)
             clicks.ids[part].tofile(f"{self._folder}/ids-{start // BATCH}")

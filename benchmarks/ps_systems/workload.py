@@ -7,8 +7,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+import numpy as np
 from deepfm_data import FIELDS, NUMBERS, Clicks, make_clicks
 
+COLUMNS = ("ids", "numbers", "clicked")
 BATCH = 512
 DIM = 16
 """Of each row the first number is the id's own weight, and the others are its factors."""
@@ -31,14 +33,41 @@ PROBES = 100
 def options() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser()
     made.add_argument("--folder", type=Path, required=True)
+    made.add_argument(
+        "--data", type=Path, required=True, help="where `python -m benchmarks.ps_systems.workload` put it"
+    )
     made.add_argument("--batches", type=int, required=True)
     made.add_argument("--tables", type=int, choices=(1, FIELDS), default=1)
     return made
 
 
-def training_clicks(batches: int) -> Clicks:
-    return make_clicks((WARM_UP + batches) * BATCH, TRAIN_SEED)
+def training_clicks(data: Path) -> Clicks:
+    """The warm-up's batches, and then the measured ones."""
+    return _load(data, "training")
 
 
-def held_out_clicks() -> Clicks:
-    return make_clicks(HELD_OUT, HELD_OUT_SEED)
+def held_out_clicks(data: Path) -> Clicks:
+    return _load(data, "held-out")
+
+
+def _load(data: Path, name: str) -> Clicks:
+    return Clicks(*(np.load(data / f"{name}-{column}.npy") for column in COLUMNS))
+
+
+def _save(data: Path, name: str, clicks: Clicks) -> None:
+    for column in COLUMNS:
+        np.save(data / f"{name}-{column}.npy", getattr(clicks, column))
+
+
+def main() -> None:
+    """Make the data once, for all runs."""
+    made = argparse.ArgumentParser()
+    made.add_argument("data", type=Path)
+    made.add_argument("batches", type=int)
+    settings = made.parse_args()
+    _save(settings.data, "training", make_clicks((WARM_UP + settings.batches) * BATCH, TRAIN_SEED))
+    _save(settings.data, "held-out", make_clicks(HELD_OUT, HELD_OUT_SEED))
+
+
+if __name__ == "__main__":
+    main()

@@ -7,6 +7,7 @@ import pytest
 
 from elastane.model.errors import InvalidInput, MalformedMessage, ServerFull, TableMismatch, TableUnknown
 from elastane.model.ps import Initializer, InitializerKind, OptimizerKind, OptimizerSpec, TableSpec
+from elastane.ps import kernels
 from elastane.ps.hashing import hash64_plain
 from elastane.ps.pages import MOST_BYTES
 from elastane.ps.store import Store
@@ -72,6 +73,20 @@ def test_a_request_has_rows_of_many_tables_in_one_array_or_in_many() -> None:
     np.testing.assert_array_equal(outs[0][:, 0], -gradients[:2])
     np.testing.assert_array_equal(outs[1][0], -gradients[2:7])
     np.testing.assert_allclose(outs[2], -np.ones((3, 4)), rtol=1e-5)
+
+
+def test_what_came_as_bytes_that_cannot_be_changed_is_pushed_without_compiling_again() -> None:
+    table = counting()
+    store = made(7, table)
+    push(store, table, [1], np.ones((1, 3), np.float32))
+    compiled = len(kernels.push.signatures)  # type: ignore[attr-defined]
+    numbers, counts, ids = keys({table: [1, 2]})
+    for array in (numbers, counts, ids):
+        array.flags.writeable = False
+    values = np.frombuffer(np.full((2, 3), -1, np.float32).tobytes(), np.float32)
+    store.push(numbers, counts, ids, values, np.frombuffer(np.ones(1, np.float32).tobytes(), np.float32), 1)
+    np.testing.assert_allclose(pull(store, table, [1, 2]), [[0.9] * 3, [1.0] * 3])
+    assert len(kernels.push.signatures) == compiled  # type: ignore[attr-defined]
 
 
 def test_a_pull_makes_no_row_and_a_push_does() -> None:
@@ -211,6 +226,8 @@ def test_requests_that_do_not_fit_are_refused() -> None:
         store.push(numbers, counts + np.uint32(1), ids, [ones], rates, 0)
     with pytest.raises(InvalidInput, match="9 in one piece of float32"):
         store.push(numbers, counts + np.uint32(1), np.arange(3), [ones], rates, 0)
+    with pytest.raises(InvalidInput, match="cannot be written to"):
+        store.pull(numbers, counts, ids, np.frombuffer(bytes(24), np.float32))
     with pytest.raises(InvalidInput, match="step: -1"):
         store.push(numbers, counts, ids, [ones], rates, -1)
     with pytest.raises(InvalidInput, match="not a number from 0"):

@@ -82,6 +82,8 @@ class Op(enum.IntEnum):
     """From now on you are the bucket's owner."""
     MEMBERS = 40
     """Who counts for the staleness bound."""
+    TAKEN = 41
+    """From the new owner to the one before, which is its backup now: whatever follows is the new owner's."""
     RELEASE = 38
     """You are the bucket's backup no longer."""
     ACK = 39

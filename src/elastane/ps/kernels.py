@@ -14,6 +14,7 @@ from elastane.ps.addresses import (
     WORD,
     add,
     copy,
+    floats,
     get,
     load_f64,
     load_i64,
@@ -218,7 +219,7 @@ def push(
     counts: Any,
     ids_at: Any,
     gradients: Any,
-    rates: Any,
+    rates_at: Any,
     step: Any,
 ) -> Any:
     """Apply gradients to the rows of ids, and make those that are not there. `gradients` as `outs` in `pull`."""
@@ -226,6 +227,7 @@ def push(
     buckets = np.empty(_BLOCK, np.int64)
     rows = np.empty(_BLOCK, np.int64)
     gradient = gradients[0]
+    rates = floats(rates_at, len(groups))
     for group in range(len(groups)):
         table = tables + 8 * TABLE_FIELDS * groups[group]
         slab = slab_at(slabs, get(table, SLAB))

@@ -382,9 +382,11 @@ class Ownership:
             elif not link.lost:
                 # It has not taken it, and never will: so the bucket is still this server's, and whole.
                 backup = self._old_backups.pop(bucket, NOBODY)
-                ledger.put(bucket, State.OWNED)
                 if entry.owner == to:
                     ledger.backup[bucket] = backup
+                engine.apply_whole_steps(also=[bucket])
+                ledger.put(bucket, State.OWNED)
+                if entry.owner == to:
                     kept = None if backup == NOBODY else ServerId(backup)
                     ledger.note(bucket, Entry(next_turn(entry.epoch), ledger.me, kept))
                 engine.tell(ReplicationFailed(bucket, to, "the other server refused it"))

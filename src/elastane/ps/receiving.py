@@ -42,6 +42,7 @@ class Receiver:
             Op.EVICT: self._evict,
             Op.COMPLETE: self._complete,
             Op.TAKE: self._take,
+            Op.TAKEN: self._taken,
             Op.RELEASE: self._release,
         }
 
@@ -105,9 +106,6 @@ class Receiver:
         push = frames.read_push(body)
         dims = self._engine.check(push)
         buckets = self._engine.store.buckets_of(push.keys.tables, push.keys.counts, push.keys.ids)
-        for bucket in np.unique(buckets[self._ledger.state[buckets] == State.HANDING]).tolist():
-            if self._ledger.map.entries[bucket].owner == self.peer:
-                self._ownership.confirm_taken(bucket)
         ours = self._ledger.source[buckets] == self.peer
         applied = self._ledger.applied(push.client)
         fresh = ours if header.flags & Flag.COPIED else ours & (applied[buckets] < push.sequence)
@@ -150,15 +148,25 @@ class Receiver:
             return False
         keep = bool(header.flags & Flag.KEEP)
         if keep:
-            self._ownership.link_to(self.peer)
-        # Steps that are whole here may not have been on the server before.
+            self._ownership.link_to(self.peer).send(Op.TAKEN, frames.write_bucket(bucket, epoch))
+            self._ledger.backup[bucket] = self.peer
+        # Steps that are whole here may not have been on the server before; it hears of them as the backup.
         self._engine.apply_whole_steps(also=[bucket])
         self._ledger.note(bucket, Entry(epoch, self._ledger.me, self.peer if keep else None))
         self._ledger.put(bucket, State.OWNED)
-        if keep:
-            self._ledger.backup[bucket] = self.peer
         self._engine.tell(Took(bucket, epoch, self.peer if keep else None))
         return True
+
+    def _taken(self, header: Header, body: memoryview) -> bool:
+        del header
+        bucket, epoch, _ = self._bucket(body)
+        if self._ledger.state[bucket] == State.HANDING and self._ledger.map.entries[bucket] == (
+            epoch,
+            self.peer,
+            self._ledger.me,
+        ):
+            self._ownership.confirm_taken(bucket)
+        return self._comes_from_peer(bucket)
 
     def _release(self, header: Header, body: memoryview) -> bool:
         del header

@@ -132,6 +132,8 @@ class Store:
         if not places:
             return
         outs = self._arrays(places, lengths, out)
+        if not all(one.flags.writeable for one in ([out] if isinstance(out, np.ndarray) else out)):
+            raise InvalidInput("out: an array that cannot be written to")
         kernels.pull(
             self._slabs_at,
             address_of(self._fields),
@@ -180,7 +182,7 @@ class Store:
             self._of(lengths),
             address_of(ids),
             gradients,
-            rates,
+            address_of(rates),
             step,
         )
         self._release_unused()
