@@ -158,6 +158,8 @@ def _be_chief(node: _Node) -> int:
             "ps": [each.address for each in parameter_servers],
             "worker": [worker.address],
         }
+        # At the end the servers go before TensorFlow's own goodbye to them, of which it would complain at length.
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
         os.environ["TF_CONFIG"] = json.dumps({"cluster": servers, "task": {"type": "chief", "index": 0}})
     sys.argv = [settings.script, *settings.arguments]
     sys.path.insert(0, os.path.dirname(os.path.abspath(settings.script)))
