@@ -2,7 +2,8 @@
 
 - pause: the longest time between any two finished closures from 0.2 s before a change to 0.5 s after it; two workers,
   two parameter servers, each closure adds to a variable of one of them.
-- rate: closures a second of TensorFlow's own coordinator and of this one, with the same servers, in turns.
+- rate: closures a second of TensorFlow's own coordinator and of this one, with the same servers, in turns; and empty
+  closures a second on elastane's worker servers.
 """
 
 from __future__ import annotations
@@ -11,12 +12,15 @@ import gc
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
+from tests.integration.server_nursery import ForkedServer
 from tests.integration.tensorflow_servers import QUIET, TensorFlowServers
+from tests.integration.worker_servers import TOKEN, WorkerServers
 
-from benchmarks.report import Report, parser
+from benchmarks.report import Report, Row, parser
 
 os.environ.update(QUIET)
 
@@ -37,7 +41,7 @@ class Pauses:
 
         queue.take = noted
 
-    def longest_s(self, schedule: Callable[[], None], change: Callable[[], object]) -> float:
+    def longest_s(self, schedule: Callable[[], object], change: Callable[[], object]) -> float:
         """The longest pause around a change, while there is always something to do."""
         self._finished.clear()
         for _ in range(50):
@@ -52,7 +56,7 @@ class Pauses:
         return max(later - earlier for earlier, later in pairwise(around))
 
 
-def _go_on(schedule: Callable[[], None], finished: list[float], seconds: float) -> None:
+def _go_on(schedule: Callable[[], object], finished: list[float], seconds: float) -> None:
     """Keep the queue filled for a while, so that a change of half a second finds it so to its end."""
     until = time.perf_counter() + seconds
     ahead = 400
@@ -98,21 +102,56 @@ def measure_tensorflow(report: Report, *, quick: bool) -> None:
         }
         _rates(report, {"TensorFlow's": stock, "elastane's": ours}, step, iterators, quick=quick)
 
-        pauses = Pauses(ours)
-
-        def schedule() -> None:
-            ours.schedule(step, args=(iterators[ours],))
-
-        for _ in range(2 if quick else 5):
-            address = list(ours.workers)[-1]
-            row = report.row("pause", backend="tensorflow", workers=2)
-            row.add(remove_ms=1e3 * pauses.longest_s(schedule, lambda: ours.remove_worker(address)))  # noqa: B023
-            row.add(add_stopped_ms=1e3 * pauses.longest_s(schedule, lambda: ours.add_worker(address)))  # noqa: B023
-            new = servers.worker()
-            workers[new.address] = new
-            row.add(add_new_ms=1e3 * pauses.longest_s(schedule, lambda: ours.add_worker(new.address)))  # noqa: B023
-            row.add(kill_ms=1e3 * pauses.longest_s(schedule, workers[address].kill))
+        row = report.row("pause", backend="tensorflow", workers=2)
+        _measure_pauses(row, ours, servers, workers, lambda: ours.schedule(step, args=(iterators[ours],)), quick=quick)
         ours.close()
+
+
+def measure_python(report: Report, *, quick: bool) -> None:
+    from elastane.coordinator import ClusterCoordinator, WorkerCluster
+
+    with WorkerServers() as servers:
+        workers = {each.address: each for each in (servers.worker(), servers.worker())}
+        with ClusterCoordinator(WorkerCluster(tuple(workers), TOKEN)) as coordinator:
+            count = 500 if quick else 5000
+            for turn in range(-1, 2 if quick else 7):
+                begin = time.perf_counter()
+                for _ in range(count):
+                    coordinator.schedule(_nothing)
+                coordinator.join()
+                if turn >= 0:
+                    rate = count / (time.perf_counter() - begin)
+                    report.row("rate", backend="python", workers=2).add(**{"empty closures/s": rate})
+            row = report.row("pause", backend="python", workers=2)
+            _measure_pauses(row, coordinator, servers, workers, lambda: coordinator.schedule(_nothing), quick=quick)
+
+
+def _nothing() -> None:
+    pass
+
+
+def _measure_pauses(
+    row: Row,
+    coordinator: Any,
+    servers: TensorFlowServers | WorkerServers,
+    workers: dict[str, ForkedServer],
+    schedule: Callable[[], object],
+    *,
+    quick: bool,
+) -> None:
+    pauses = Pauses(coordinator)
+    for _ in range(2 if quick else 5):
+        address = list(coordinator.workers)[-1]
+        new = servers.worker()
+        workers[new.address] = new
+        changes: dict[str, Callable[[], object]] = {
+            "remove_ms": partial(coordinator.remove_worker, address),
+            "add_stopped_ms": partial(coordinator.add_worker, address),
+            "add_new_ms": partial(coordinator.add_worker, new.address),
+            "kill_ms": workers[address].kill,
+        }
+        for name, change in changes.items():
+            row.add(**{name: 1e3 * pauses.longest_s(schedule, change)})
 
 
 def _rates(report: Report, coordinators: dict[str, Any], step: Any, iterators: dict[Any, Any], *, quick: bool) -> None:
@@ -130,9 +169,14 @@ def _rates(report: Report, coordinators: dict[str, Any], step: Any, iterators: d
 
 
 def main() -> None:
-    arguments = parser(__doc__).parse_args()
+    options = parser(__doc__)
+    options.add_argument("--backend", choices=["all", "python", "tensorflow"], default="all")
+    arguments = options.parse_args()
     report = Report()
-    measure_tensorflow(report, quick=arguments.quick)
+    if arguments.backend in {"all", "python"}:
+        measure_python(report, quick=arguments.quick)
+    if arguments.backend in {"all", "tensorflow"}:
+        measure_tensorflow(report, quick=arguments.quick)
     report.show(arguments.json)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -15,9 +17,11 @@ MOST_LOSSES = 2
 class ClosureMachine(RuleBasedStateMachine):
     """Closures are numbers; the model counts what became of each."""
 
+    make: Callable[[int, int], ClosureRules[int]] = ClosureRules
+
     def __init__(self) -> None:
         super().__init__()
-        self.book: ClosureRules[int] = ClosureRules(CAPACITY, MOST_LOSSES)
+        self.book: ClosureRules[int] = type(self).make(CAPACITY, MOST_LOSSES)
         self.put_so_far = 0
         self.held: dict[int, int] = {}
         self.finished: list[int] = []

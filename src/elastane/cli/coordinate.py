@@ -8,6 +8,7 @@ the parameter servers beside it, for they are as long-lived as the coordinator: 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import runpy
 import signal
@@ -18,15 +19,13 @@ import threading
 from dataclasses import dataclass, field
 from functools import cached_property
 
-import structlog
-
 from elastane.coordinator.feed import WorkerFeed, use_feed
 from elastane.model.environment import ENV_MASTER, ENV_NODE, ENV_TOKEN
 from elastane.model.errors import InvalidInput, PlatformError
 from elastane.model.ids import NodeName
 from elastane.worker.attendant import Attendant
 
-_log = structlog.get_logger()
+_log = logging.getLogger("elastane.coordinator")
 _END_S = 5.0
 
 
@@ -135,7 +134,7 @@ def _be_worker(node: _Node) -> int:
     closures.serve(server.address)
     closures.over.wait()
     if died.is_set():
-        _log.error("closure_server_ended", code=server.process.returncode)
+        _log.error("the closure server ended with code %d", server.process.returncode)
         return 1
     return 0
 
@@ -159,6 +158,8 @@ def _be_chief(node: _Node) -> int:
             "ps": [each.address for each in parameter_servers],
             "worker": [worker.address],
         }
+        # At the end the servers go before TensorFlow's own goodbye to them, of which it would complain at length.
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
         os.environ["TF_CONFIG"] = json.dumps({"cluster": servers, "task": {"type": "chief", "index": 0}})
     sys.argv = [settings.script, *settings.arguments]
     sys.path.insert(0, os.path.dirname(os.path.abspath(settings.script)))

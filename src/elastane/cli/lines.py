@@ -60,6 +60,8 @@ _LINES: dict[str, Callable[[Fields], str]] = {
     ),
     "server_migrates": lambda event: f"{_short(event['node'])} moves to {_short(event['twin'])}",
     "servers_published": _servers_published,
+    "servers_set": lambda event: f"version {event['version']} has {len(event['servers'])} parameter servers",
+    "handed_over": lambda event: f"all train with version {event['version']} of the parameter servers",
     "worker_serves": lambda event: f"{_short(event['node'])} runs closures at {event['address']}",
     "coordinator_workers": lambda event: f"the coordinator uses {len(event['workers'])} workers",
     "servers_saved": lambda event: f"the parameter servers are saved in {event['folder']}",

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import threading
 from collections.abc import Iterable
 from typing import Generic, Protocol, TypeVar
-
-import structlog
 
 from elastane.coordinator.closure_queue import ClosureQueue
 from elastane.coordinator.worker import Closure, Remote, Worker
 from elastane.core.closures import WorkerState
 from elastane.model.errors import InvalidInput, RequestRefused
 
-_log = structlog.get_logger()
+_log = logging.getLogger("elastane.coordinator")
 _ADDRESS = re.compile(r"^(?P<host>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):(?P<port>[0-9]{1,5})$")
 
 C = TypeVar("C", bound=Closure)
@@ -85,7 +84,7 @@ class Cluster(Generic[C]):
                 raise RequestRefused(f"worker {address} is in the cluster already, with index {known.index}")
             if known is not None and known.remote.answers():
                 known.restart()
-                _log.info("worker_restarted", address=address, index=known.index)
+                _log.info("worker %s is started again, with index %d", address, known.index)
                 return known.index
             self._drop_silent(keep=known)
             index = known.index if known is not None else self._free_index()
@@ -93,7 +92,7 @@ class Cluster(Generic[C]):
             if known is not None:
                 self._drop(known, forget=False)
             self._workers[index] = Worker(index, address, remote, self._queue, self._lost)
-            _log.info("worker_added", address=address, index=index)
+            _log.info("worker %s is added, with index %d", address, index)
             return index
 
     def remove(self, address: str) -> int:
@@ -112,7 +111,7 @@ class Cluster(Generic[C]):
             if len(running) == 1:
                 raise RequestRefused(f"worker {address} is the last that runs; add another one before it is removed")
             worker.stop()
-            _log.info("worker_stopped", address=address, index=worker.index, state=worker.state)
+            _log.info("worker %s of index %d is %s", address, worker.index, worker.state)
             return worker.index
 
     def close(self) -> None:
@@ -149,5 +148,5 @@ class Cluster(Generic[C]):
             self._connector.forget(worker.index)
 
     def _lost(self, worker: Worker[C], reason: str) -> None:
-        running = self._queue.running()
-        _log.warning("worker_lost", address=worker.address, index=worker.index, running=running, reason=reason)
+        left = self._queue.running()
+        _log.warning("worker %s of index %d is lost, %d run: %s", worker.address, worker.index, left, reason)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-import structlog
-
 from elastane.model.errors import ElastaneError, RequestRefused
 
-_log = structlog.get_logger()
+_log = logging.getLogger("elastane.coordinator")
 _TRY_AGAIN_S = 0.5
 
 
@@ -70,9 +69,9 @@ class WorkerFeed:
         try:
             coordinator.add_worker(address)
         except RequestRefused:
-            _log.debug("worker_runs_already", address=address)
+            _log.debug("worker %s runs already", address)
         except ElastaneError as error:
-            _log.warning("worker_not_added", address=address, reason=str(error))
+            _log.warning("worker %s is not added yet: %s", address, error)
             return False
         self._added.add(address)
         return True
@@ -81,7 +80,7 @@ class WorkerFeed:
         try:
             coordinator.remove_worker(address)
         except ElastaneError as error:
-            _log.warning("worker_not_removed", address=address, reason=str(error))
+            _log.warning("worker %s is not removed yet: %s", address, error)
             return False
         return True
 

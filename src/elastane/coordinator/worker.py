@@ -6,13 +6,9 @@ import threading
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
-import structlog
-
 from elastane.coordinator.closure_queue import Cancellable, ClosureQueue
 from elastane.core.closures import WorkerState
 from elastane.model.errors import WorkerLost
-
-_log = structlog.get_logger()
 
 
 class Closure(Cancellable, Protocol):

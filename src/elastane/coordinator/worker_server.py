@@ -5,19 +5,18 @@ It holds nothing that must not be lost: a coordinator whose connection ends runs
 
 from __future__ import annotations
 
+import logging
 import socket
 import threading
 from collections.abc import Callable
 from typing import Any
-
-import structlog
 
 from elastane.coordinator import pickling, wire
 from elastane.coordinator.running import RunningClosure, run_as
 from elastane.coordinator.wire import Connection, Kind
 from elastane.model.errors import MalformedMessage, PlatformError, RequestRefused
 
-_log = structlog.get_logger()
+_log = logging.getLogger("elastane.coordinator")
 
 
 class WorkerServer:
@@ -55,7 +54,7 @@ class WorkerServer:
         try:
             self._listener.shutdown(socket.SHUT_RDWR)
         except OSError:
-            _log.debug("listener_closed_already")
+            _log.debug("the listener was closed already")
         self._listener.close()
         with self._lock:
             sessions = list(self._sessions.values())
@@ -71,7 +70,7 @@ class WorkerServer:
             try:
                 connection = wire.accepted(sock, self._token)
             except (RequestRefused, MalformedMessage, OSError) as error:
-                _log.warning("coordinator_refused", peer=peer, reason=str(error))
+                _log.warning("a coordinator at %s is refused: %s", peer, error)
                 return
             session = _Session(connection)
             with self._lock:
@@ -81,9 +80,9 @@ class WorkerServer:
             try:
                 session.serve()
             except MalformedMessage as error:
-                _log.warning("coordinator_refused", peer=peer, reason=str(error))
+                _log.warning("a coordinator at %s is refused: %s", peer, error)
             except OSError as error:
-                _log.info("coordinator_gone", peer=peer, reason=str(error))
+                _log.info("the coordinator at %s is gone: %s", peer, error)
             finally:
                 connection.close()
                 with self._lock:

@@ -10,6 +10,7 @@ from elastane.core.heartbeats import Heartbeats
 from elastane.core.presence import Presence
 from elastane.master.closure_feed import ClosureFeed
 from elastane.master.event_log import EventLog
+from elastane.master.guest_handover import GuestHandover
 from elastane.master.journal import Journal
 from elastane.master.node_manager import NodeManager
 from elastane.master.ps_manager import PSManager
@@ -47,6 +48,7 @@ class Attendance:
         rendezvous: RendezvousServer | None,
         training_service: TrainingService | None,
         ps_manager: PSManager | None,
+        handover: GuestHandover | None,
         events: EventLog,
         *,
         heartbeat_timeout_s: float,
@@ -62,6 +64,7 @@ class Attendance:
         self._rendezvous_or_none = rendezvous
         self._training_service_or_none = training_service
         self._ps_manager_or_none = ps_manager
+        self._handover_or_none = handover
         self._events = events
         self._clock = journal.clock
         self._check_replicas = check_replicas
@@ -101,6 +104,14 @@ class Attendance:
         if self._ps_manager_or_none is None:
             raise RequestRefused("this job has no parameter servers; start it with --ps")
         return self._ps_manager_or_none
+
+    @property
+    def _handover(self) -> GuestHandover:
+        if self._handover_or_none is None:
+            raise RequestRefused(
+                "this job has no hand-over by checkpoint; start it with --strategy parameter_server, and without --ps"
+            )
+        return self._handover_or_none
 
     @property
     def _closures(self) -> ClosureFeed:
@@ -207,12 +218,12 @@ class Attendance:
                 case "store_set" | "store_get":
                     self._handle_store(name, message, outbox)
                 case "data_position":
-                    told = message.data_position
-                    dataset = DatasetName(told.dataset)
-                    position = wire.position_from_wire(told)
-                    self._task_manager.report(name, dataset, position, told.step, restored=told.restored)
+                    dataset = DatasetName(message.data_position.dataset)
+                    self._report(name, message.data_position)
                 case "define_evaluation" | "version_written" | "task_done" | "training_done":
                     self._handle_evaluation(name, message)
+                case "handover_word":
+                    self._handover.heard(name, message.handover_word)
                 case (
                     "server_holds"
                     | "buckets_changed"
@@ -239,8 +250,13 @@ class Attendance:
                 evaluation=body == "define_evaluation",
                 world=body == "join_world",
                 servers=body == "join_servers",
+                handover=body == "handover_word",
             )
             outbox.put_nowait(pb.MasterMessage(refused=answer))
+
+    def _report(self, name: NodeName, told: pb.DataPosition) -> None:
+        dataset, position = DatasetName(told.dataset), wire.position_from_wire(told)
+        self._task_manager.report(name, dataset, position, told.step, restored=told.restored)
 
     def _give_back(self, name: NodeName, given: pb.GiveBack) -> list[str]:
         dataset, tasks = DatasetName(given.dataset), [TaskId(task) for task in given.task]

@@ -19,6 +19,7 @@ from elastane.master.attendance import Attendance
 from elastane.master.closure_feed import ClosureFeed
 from elastane.master.control import Control
 from elastane.master.event_log import EventLog
+from elastane.master.guest_handover import GuestHandover
 from elastane.master.guest_manager import GuestManager
 from elastane.master.job_manager import JobManager
 from elastane.master.journal import Journal
@@ -72,12 +73,14 @@ def create_components(
         job, node_manager, task_manager, rendezvous, events, tell, journal, versions
     )
     ps_manager = create_ps_manager_if_needed(job, node_manager, task_manager, events, tell, journal)
+    handover = create_handover_if_needed(job, events, tell, journal)
     attendance = Attendance(
         node_manager,
         task_manager,
         rendezvous,
         training_service,
         ps_manager,
+        handover,
         events,
         heartbeat_timeout_s=job.spec.heartbeat_timeout_seconds,
         check_replicas=job.spec.check_replicas,
@@ -91,6 +94,9 @@ def create_components(
         follow_for_training(training_service, attendance, node_manager)
     if ps_manager is not None:
         follow_for_servers(ps_manager, attendance, node_manager)
+    if handover is not None:
+        node_manager.on_node_end.append(lambda node, _: handover.left(node.name))
+        attendance.on_resumed.append(handover.retell)
     follow_for_nodes(job, node_manager, attendance)
     if job.spec.distribution_strategy is DistributionStrategy.PARAMETER_SERVER:
         follow_for_closures(ClosureFeed(events, tell), attendance, node_manager)
@@ -193,6 +199,12 @@ def create_ps_manager_if_needed(
     node_manager.on_drain_server = ps_manager.retire
     node_manager.servers_may_leave = ps_manager.saves.final
     return ps_manager
+
+
+def create_handover_if_needed(job: ElasticJob, events: EventLog, tell: Tell, journal: Journal) -> GuestHandover | None:
+    """For a job whose parameter servers are not ours."""
+    foreign = job.spec.distribution_strategy is DistributionStrategy.PARAMETER_SERVER and job.spec.ps is None
+    return GuestHandover(events, tell, journal) if foreign else None
 
 
 def follow_for_closures(closures: ClosureFeed, attendance: Attendance, node_manager: JobManager | GuestManager) -> None:

@@ -22,6 +22,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 from pydantic import TypeAdapter
 
+from elastane.core.checkpoint_handover import CheckpointHandover
 from elastane.core.evaluation import Evaluations
 from elastane.core.lockstep import StepLedger
 from elastane.core.nodes import NodeGroup
@@ -93,6 +94,7 @@ _TOLD: dict[type, frozenset[str]] = {
             "resume",
         },
     ),
+    CheckpointHandover: frozenset({"set_servers", "join", "left", "reached", "saved", "restored"}),
     Evaluations: frozenset({"begin", "tick", "taken", "evaluated", "training_ended", "no_final", "exported"}),
 }
 """The methods that change a state. A call that raises has changed nothing, and is not written."""

@@ -12,13 +12,11 @@ import threading
 from typing import Any
 
 import grpc
-import structlog
 from tensorflow.python.eager import context
 
 from elastane.coordinator.cluster import split_address
 from elastane.model.errors import WorkerUnreachable
 
-_log = structlog.get_logger()
 _CONNECT_TIMEOUT_S = 2.0
 _STATUS_TIMEOUT_S = 5.0
 _GET_STATUS = "/tensorflow.WorkerService/GetStatus"

@@ -256,8 +256,7 @@ class Attendant:
         self._on_loop(on_loop)
 
     def _tell(self, message: pb.NodeMessage) -> None:
-        """On the loop: say something now."""
-        self._outbox.put_nowait(message)
+        self._outbox.put_nowait(message)  # On the loop.
 
     def _pass_on(self) -> None:
         """On the loop: take over what the training thread said, commits in a row as one message."""
@@ -414,8 +413,8 @@ class Attendant:
                 self._defined(DatasetName(message.dataset_defined.name), None)
             case "refused":
                 name = DatasetName(message.refused.dataset)
-                if message.refused.servers:
-                    self.servers.failed(RequestRefused(message.refused.reason))
+                if message.refused.servers or message.refused.handover:
+                    self.servers.refused(message.refused)
                 elif message.refused.world and self._follower is not None:
                     self._follower.failed(RequestRefused(message.refused.reason))
                 elif message.refused.evaluation and self._evaluation is not None:
@@ -428,8 +427,8 @@ class Attendant:
             case "take_version" | "run_task" | "stop_training" | "evaluation_over":
                 if self._evaluation is not None:
                     _pass_to_evaluation(self._evaluation[1], message)
-            case "server_map":
-                self.servers.take(message.server_map)
+            case "server_map" | "handover_state":
+                self.servers.take(message)
             case "closure_workers" | "closures_over":
                 self.closures.take(message)
             case "store_value":

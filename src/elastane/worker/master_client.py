@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -14,9 +14,11 @@ from elastane.model.ids import DatasetName, NodeName
 from elastane.model.world import Place
 from elastane.worker.door import Door
 from elastane.worker.gathering import GatheringMember
+from elastane.worker.handover import ServerSet
 from elastane.worker.shard_client import ShardClient, Slice
 
 WORLD_TIMEOUT_S = 600.0
+HANDOVER_TIMEOUT_S = 600.0
 
 
 @dataclass(frozen=True)
@@ -132,6 +134,41 @@ class MasterClient:
     def world_changed(self) -> bool:
         """Whether somebody came or left, and the others wait for this client to call `join_world` again."""
         return self._member is not None and self._member.changing
+
+    def set_servers(self, addresses: Sequence[str]) -> int:
+        """Have all workers go to these parameter servers, which are their own; the answer is the version of the set.
+
+        Servers that were in use must live until `servers_needed` no longer has them.
+        """
+        return self._link.servers.handover.set_servers(addresses)
+
+    def server_set(self, timeout_s: float = HANDOVER_TIMEOUT_S) -> ServerSet:
+        """The parameter servers to begin with, once somebody has set some; then call `servers_restored`."""
+        return self._link.servers.handover.begin(timeout_s)
+
+    def servers_restored(self, servers: ServerSet) -> bool:
+        """Train with this set from now on; false if meanwhile another is wanted: then ask for `server_set` again."""
+        return self._link.servers.handover.restored(servers.version)
+
+    @property
+    def servers_changed(self) -> bool:
+        """Whether all are to go to another set: finish the step, and call `hand_over`."""
+        return self._link.servers.handover.changed
+
+    @property
+    def servers_needed(self) -> frozenset[str]:
+        """The servers that somebody uses, or will."""
+        return self._link.servers.handover.needed
+
+    def hand_over(
+        self, save: Callable[[int], None], restore: Callable[[ServerSet], None], timeout_s: float = HANDOVER_TIMEOUT_S
+    ) -> ServerSet:
+        """Go to the new set of parameter servers together with all others, by a checkpoint.
+
+        No worker trains while one of them runs `save(version)`; then each runs `restore(servers)`. If a worker dies on
+        the way the others go on, and if the set changes once more they begin anew. Raises TimeoutError.
+        """
+        return self._link.servers.handover.run(save, restore, timeout_s)
 
     def close(self, error: str | None = None) -> None:
         """Leave. A shard that was not reported goes to others; with `error`, its try has failed."""

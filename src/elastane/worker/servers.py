@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from elastane.model.errors import RequestRefused, ServersUnreachable
 from elastane.rpc.protos import node_pb2 as pb
+from elastane.worker.handover import Handover
 
 FIRST_MAP_TIMEOUT_S = 600.0
 
@@ -32,6 +33,8 @@ class Servers:
         """What the servers want to hear from a client."""
         self.settings: ServerSettings | None = None
         """None in a job without servers."""
+        self.handover = Handover(say)
+        """How to go to other servers by a checkpoint, for servers that are not elastane's."""
         self._say = say
         self._changed = threading.Condition()
         self._map: bytes | None = None
@@ -71,8 +74,12 @@ class Servers:
             staleness = told.staleness if told.HasField("staleness") else None
             self.settings = ServerSettings(told.buckets, staleness, told.backups)
 
-    def take(self, told: pb.ServerMap) -> None:
-        """The master says who has what."""
+    def take(self, message: pb.MasterMessage) -> None:
+        """The master says who has what, or how a hand-over goes."""
+        if message.WhichOneof("body") == "handover_state":
+            self.handover.take(message.handover_state)
+            return
+        told = message.server_map
         with self._changed:
             self._map = told.owner_map
             followers = list(self._followers)
@@ -85,9 +92,19 @@ class Servers:
         """On a new stream: say again that this process uses the servers."""
         if self._joined:
             self._say_join()
+        self.handover.rejoin()
+
+    def refused(self, told: pb.Refused) -> None:
+        """The master did not carry out what was said of servers."""
+        error = RequestRefused(told.reason)
+        if told.handover:
+            self.handover.refused(error)
+        else:
+            self.failed(error)
 
     def failed(self, error: Exception) -> None:
         """No more will be heard of servers."""
+        self.handover.refused(error)
         with self._changed:
             self._failure = error
             self._changed.notify_all()

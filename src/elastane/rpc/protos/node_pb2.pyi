@@ -8,7 +8,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class NodeMessage(_message.Message):
-    __slots__ = ("hello", "heartbeat", "define_dataset", "lease_request", "commit", "give_back", "goodbye", "join_world", "leave_world", "world_ready", "world_moved", "world_broken", "store_set", "store_get", "data_position", "resume_leases", "define_evaluation", "version_written", "task_done", "training_done", "journal_copy", "server_holds", "buckets_changed", "orders_failed", "link_lost", "server_load", "part_saved", "join_servers", "server_map_learned", "serve_closures", "coordinate")
+    __slots__ = ("hello", "heartbeat", "define_dataset", "lease_request", "commit", "give_back", "goodbye", "join_world", "leave_world", "world_ready", "world_moved", "world_broken", "store_set", "store_get", "data_position", "resume_leases", "define_evaluation", "version_written", "task_done", "training_done", "journal_copy", "server_holds", "buckets_changed", "orders_failed", "link_lost", "server_load", "part_saved", "join_servers", "server_map_learned", "handover_word", "serve_closures", "coordinate")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     DEFINE_DATASET_FIELD_NUMBER: _ClassVar[int]
@@ -38,6 +38,7 @@ class NodeMessage(_message.Message):
     PART_SAVED_FIELD_NUMBER: _ClassVar[int]
     JOIN_SERVERS_FIELD_NUMBER: _ClassVar[int]
     SERVER_MAP_LEARNED_FIELD_NUMBER: _ClassVar[int]
+    HANDOVER_WORD_FIELD_NUMBER: _ClassVar[int]
     SERVE_CLOSURES_FIELD_NUMBER: _ClassVar[int]
     COORDINATE_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
@@ -69,9 +70,10 @@ class NodeMessage(_message.Message):
     part_saved: PartSaved
     join_servers: JoinServers
     server_map_learned: ServerMapLearned
+    handover_word: HandoverWord
     serve_closures: ServeClosures
     coordinate: Coordinate
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., define_dataset: _Optional[_Union[DefineDataset, _Mapping]] = ..., lease_request: _Optional[_Union[LeaseRequest, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., give_back: _Optional[_Union[GiveBack, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., join_world: _Optional[_Union[JoinWorld, _Mapping]] = ..., leave_world: _Optional[_Union[LeaveWorld, _Mapping]] = ..., world_ready: _Optional[_Union[WorldReady, _Mapping]] = ..., world_moved: _Optional[_Union[WorldMoved, _Mapping]] = ..., world_broken: _Optional[_Union[WorldBroken, _Mapping]] = ..., store_set: _Optional[_Union[StoreSet, _Mapping]] = ..., store_get: _Optional[_Union[StoreGet, _Mapping]] = ..., data_position: _Optional[_Union[DataPosition, _Mapping]] = ..., resume_leases: _Optional[_Union[ResumeLeases, _Mapping]] = ..., define_evaluation: _Optional[_Union[DefineEvaluation, _Mapping]] = ..., version_written: _Optional[_Union[VersionWritten, _Mapping]] = ..., task_done: _Optional[_Union[TaskDone, _Mapping]] = ..., training_done: _Optional[_Union[TrainingDone, _Mapping]] = ..., journal_copy: _Optional[_Union[JournalCopy, _Mapping]] = ..., server_holds: _Optional[_Union[ServerHolds, _Mapping]] = ..., buckets_changed: _Optional[_Union[BucketsChanged, _Mapping]] = ..., orders_failed: _Optional[_Union[OrdersFailed, _Mapping]] = ..., link_lost: _Optional[_Union[LinkLost, _Mapping]] = ..., server_load: _Optional[_Union[ServerLoad, _Mapping]] = ..., part_saved: _Optional[_Union[PartSaved, _Mapping]] = ..., join_servers: _Optional[_Union[JoinServers, _Mapping]] = ..., server_map_learned: _Optional[_Union[ServerMapLearned, _Mapping]] = ..., serve_closures: _Optional[_Union[ServeClosures, _Mapping]] = ..., coordinate: _Optional[_Union[Coordinate, _Mapping]] = ...) -> None: ...
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., define_dataset: _Optional[_Union[DefineDataset, _Mapping]] = ..., lease_request: _Optional[_Union[LeaseRequest, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., give_back: _Optional[_Union[GiveBack, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., join_world: _Optional[_Union[JoinWorld, _Mapping]] = ..., leave_world: _Optional[_Union[LeaveWorld, _Mapping]] = ..., world_ready: _Optional[_Union[WorldReady, _Mapping]] = ..., world_moved: _Optional[_Union[WorldMoved, _Mapping]] = ..., world_broken: _Optional[_Union[WorldBroken, _Mapping]] = ..., store_set: _Optional[_Union[StoreSet, _Mapping]] = ..., store_get: _Optional[_Union[StoreGet, _Mapping]] = ..., data_position: _Optional[_Union[DataPosition, _Mapping]] = ..., resume_leases: _Optional[_Union[ResumeLeases, _Mapping]] = ..., define_evaluation: _Optional[_Union[DefineEvaluation, _Mapping]] = ..., version_written: _Optional[_Union[VersionWritten, _Mapping]] = ..., task_done: _Optional[_Union[TaskDone, _Mapping]] = ..., training_done: _Optional[_Union[TrainingDone, _Mapping]] = ..., journal_copy: _Optional[_Union[JournalCopy, _Mapping]] = ..., server_holds: _Optional[_Union[ServerHolds, _Mapping]] = ..., buckets_changed: _Optional[_Union[BucketsChanged, _Mapping]] = ..., orders_failed: _Optional[_Union[OrdersFailed, _Mapping]] = ..., link_lost: _Optional[_Union[LinkLost, _Mapping]] = ..., server_load: _Optional[_Union[ServerLoad, _Mapping]] = ..., part_saved: _Optional[_Union[PartSaved, _Mapping]] = ..., join_servers: _Optional[_Union[JoinServers, _Mapping]] = ..., server_map_learned: _Optional[_Union[ServerMapLearned, _Mapping]] = ..., handover_word: _Optional[_Union[HandoverWord, _Mapping]] = ..., serve_closures: _Optional[_Union[ServeClosures, _Mapping]] = ..., coordinate: _Optional[_Union[Coordinate, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("protocol", "node", "resumes")
@@ -396,6 +398,26 @@ class ServerMapLearned(_message.Message):
     version: int
     def __init__(self, version: _Optional[int] = ...) -> None: ...
 
+class HandoverWord(_message.Message):
+    __slots__ = ("join", "set_servers", "reached", "saved", "restored")
+    JOIN_FIELD_NUMBER: _ClassVar[int]
+    SET_SERVERS_FIELD_NUMBER: _ClassVar[int]
+    REACHED_FIELD_NUMBER: _ClassVar[int]
+    SAVED_FIELD_NUMBER: _ClassVar[int]
+    RESTORED_FIELD_NUMBER: _ClassVar[int]
+    join: bool
+    set_servers: ServerSet
+    reached: int
+    saved: int
+    restored: int
+    def __init__(self, join: _Optional[bool] = ..., set_servers: _Optional[_Union[ServerSet, _Mapping]] = ..., reached: _Optional[int] = ..., saved: _Optional[int] = ..., restored: _Optional[int] = ...) -> None: ...
+
+class ServerSet(_message.Message):
+    __slots__ = ("address",)
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    address: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, address: _Optional[_Iterable[str]] = ...) -> None: ...
+
 class ServeClosures(_message.Message):
     __slots__ = ("address", "leaving")
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
@@ -413,7 +435,7 @@ class Coordinate(_message.Message):
     def __init__(self, using: _Optional[_Iterable[str]] = ..., over: _Optional[bool] = ...) -> None: ...
 
 class MasterMessage(_message.Message):
-    __slots__ = ("welcome", "dataset_defined", "leases", "refused", "farewell", "next_world", "go_to_world", "world_settled", "store_value", "take_version", "run_task", "stop_training", "evaluation_over", "keep_journal", "give_journal", "server_orders", "bury_server", "ask_server", "server_map", "forget_clients", "save_part", "commit_checkpoint", "closure_workers", "closures_over")
+    __slots__ = ("welcome", "dataset_defined", "leases", "refused", "farewell", "next_world", "go_to_world", "world_settled", "store_value", "take_version", "run_task", "stop_training", "evaluation_over", "keep_journal", "give_journal", "server_orders", "bury_server", "ask_server", "server_map", "forget_clients", "save_part", "commit_checkpoint", "handover_state", "closure_workers", "closures_over")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     DATASET_DEFINED_FIELD_NUMBER: _ClassVar[int]
     LEASES_FIELD_NUMBER: _ClassVar[int]
@@ -436,6 +458,7 @@ class MasterMessage(_message.Message):
     FORGET_CLIENTS_FIELD_NUMBER: _ClassVar[int]
     SAVE_PART_FIELD_NUMBER: _ClassVar[int]
     COMMIT_CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    HANDOVER_STATE_FIELD_NUMBER: _ClassVar[int]
     CLOSURE_WORKERS_FIELD_NUMBER: _ClassVar[int]
     CLOSURES_OVER_FIELD_NUMBER: _ClassVar[int]
     welcome: Welcome
@@ -460,9 +483,10 @@ class MasterMessage(_message.Message):
     forget_clients: ForgetClients
     save_part: SavePart
     commit_checkpoint: CommitCheckpoint
+    handover_state: HandoverState
     closure_workers: ClosureWorkers
     closures_over: ClosuresOver
-    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., dataset_defined: _Optional[_Union[DatasetDefined, _Mapping]] = ..., leases: _Optional[_Union[Leases, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., farewell: _Optional[_Union[Farewell, _Mapping]] = ..., next_world: _Optional[_Union[NextWorld, _Mapping]] = ..., go_to_world: _Optional[_Union[GoToWorld, _Mapping]] = ..., world_settled: _Optional[_Union[WorldSettled, _Mapping]] = ..., store_value: _Optional[_Union[StoreValue, _Mapping]] = ..., take_version: _Optional[_Union[TakeVersion, _Mapping]] = ..., run_task: _Optional[_Union[RunTask, _Mapping]] = ..., stop_training: _Optional[_Union[StopTraining, _Mapping]] = ..., evaluation_over: _Optional[_Union[EvaluationOver, _Mapping]] = ..., keep_journal: _Optional[_Union[KeepJournal, _Mapping]] = ..., give_journal: _Optional[_Union[GiveJournal, _Mapping]] = ..., server_orders: _Optional[_Union[ServerOrders, _Mapping]] = ..., bury_server: _Optional[_Union[BuryServer, _Mapping]] = ..., ask_server: _Optional[_Union[AskServer, _Mapping]] = ..., server_map: _Optional[_Union[ServerMap, _Mapping]] = ..., forget_clients: _Optional[_Union[ForgetClients, _Mapping]] = ..., save_part: _Optional[_Union[SavePart, _Mapping]] = ..., commit_checkpoint: _Optional[_Union[CommitCheckpoint, _Mapping]] = ..., closure_workers: _Optional[_Union[ClosureWorkers, _Mapping]] = ..., closures_over: _Optional[_Union[ClosuresOver, _Mapping]] = ...) -> None: ...
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., dataset_defined: _Optional[_Union[DatasetDefined, _Mapping]] = ..., leases: _Optional[_Union[Leases, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., farewell: _Optional[_Union[Farewell, _Mapping]] = ..., next_world: _Optional[_Union[NextWorld, _Mapping]] = ..., go_to_world: _Optional[_Union[GoToWorld, _Mapping]] = ..., world_settled: _Optional[_Union[WorldSettled, _Mapping]] = ..., store_value: _Optional[_Union[StoreValue, _Mapping]] = ..., take_version: _Optional[_Union[TakeVersion, _Mapping]] = ..., run_task: _Optional[_Union[RunTask, _Mapping]] = ..., stop_training: _Optional[_Union[StopTraining, _Mapping]] = ..., evaluation_over: _Optional[_Union[EvaluationOver, _Mapping]] = ..., keep_journal: _Optional[_Union[KeepJournal, _Mapping]] = ..., give_journal: _Optional[_Union[GiveJournal, _Mapping]] = ..., server_orders: _Optional[_Union[ServerOrders, _Mapping]] = ..., bury_server: _Optional[_Union[BuryServer, _Mapping]] = ..., ask_server: _Optional[_Union[AskServer, _Mapping]] = ..., server_map: _Optional[_Union[ServerMap, _Mapping]] = ..., forget_clients: _Optional[_Union[ForgetClients, _Mapping]] = ..., save_part: _Optional[_Union[SavePart, _Mapping]] = ..., commit_checkpoint: _Optional[_Union[CommitCheckpoint, _Mapping]] = ..., handover_state: _Optional[_Union[HandoverState, _Mapping]] = ..., closure_workers: _Optional[_Union[ClosureWorkers, _Mapping]] = ..., closures_over: _Optional[_Union[ClosuresOver, _Mapping]] = ...) -> None: ...
 
 class ClosureWorkers(_message.Message):
     __slots__ = ("serving", "leaving")
@@ -616,6 +640,24 @@ class CommitCheckpoint(_message.Message):
     keep: int
     def __init__(self, folder: _Optional[str] = ..., steps: _Optional[int] = ..., position: _Optional[str] = ..., keep: _Optional[int] = ...) -> None: ...
 
+class HandoverState(_message.Message):
+    __slots__ = ("version", "server", "local", "passed", "saves", "saved", "needed")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    SERVER_FIELD_NUMBER: _ClassVar[int]
+    LOCAL_FIELD_NUMBER: _ClassVar[int]
+    PASSED_FIELD_NUMBER: _ClassVar[int]
+    SAVES_FIELD_NUMBER: _ClassVar[int]
+    SAVED_FIELD_NUMBER: _ClassVar[int]
+    NEEDED_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    server: _containers.RepeatedScalarFieldContainer[str]
+    local: int
+    passed: int
+    saves: bool
+    saved: bool
+    needed: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, version: _Optional[int] = ..., server: _Optional[_Iterable[str]] = ..., local: _Optional[int] = ..., passed: _Optional[int] = ..., saves: _Optional[bool] = ..., saved: _Optional[bool] = ..., needed: _Optional[_Iterable[str]] = ...) -> None: ...
+
 class DatasetDefined(_message.Message):
     __slots__ = ("name",)
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -655,18 +697,20 @@ class Lease(_message.Message):
     def __init__(self, task: _Optional[int] = ..., epoch: _Optional[int] = ..., start: _Optional[int] = ..., end: _Optional[int] = ...) -> None: ...
 
 class Refused(_message.Message):
-    __slots__ = ("reason", "dataset", "evaluation", "world", "servers")
+    __slots__ = ("reason", "dataset", "evaluation", "world", "servers", "handover")
     REASON_FIELD_NUMBER: _ClassVar[int]
     DATASET_FIELD_NUMBER: _ClassVar[int]
     EVALUATION_FIELD_NUMBER: _ClassVar[int]
     WORLD_FIELD_NUMBER: _ClassVar[int]
     SERVERS_FIELD_NUMBER: _ClassVar[int]
+    HANDOVER_FIELD_NUMBER: _ClassVar[int]
     reason: str
     dataset: str
     evaluation: bool
     world: bool
     servers: bool
-    def __init__(self, reason: _Optional[str] = ..., dataset: _Optional[str] = ..., evaluation: _Optional[bool] = ..., world: _Optional[bool] = ..., servers: _Optional[bool] = ...) -> None: ...
+    handover: bool
+    def __init__(self, reason: _Optional[str] = ..., dataset: _Optional[str] = ..., evaluation: _Optional[bool] = ..., world: _Optional[bool] = ..., servers: _Optional[bool] = ..., handover: _Optional[bool] = ...) -> None: ...
 
 class Farewell(_message.Message):
     __slots__ = ()
