@@ -45,12 +45,14 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--samples", type=int, default=20_000)
     parser.add_argument("--ahead", action="store_true")
+    parser.add_argument("--scaled", action="store_true", help="the learning rate shrinks with the staleness")
     add_faults(parser)
     options = parser.parse_args()
     torch.manual_seed(0)
     with elastane.join() as job:
         model = Model(job)
-        trainer = job.trainer(model, torch.optim.Adagrad(model.parameters(), lr=0.1))
+        optimizer = torch.optim.Adagrad(model.parameters(), lr=0.1)
+        trainer = job.trainer(model, optimizer, scale_lr_by_staleness=options.scaled)
         tastes = Tastes(options.samples)
         ids_of = (lambda batch: {model.rows: batch[0]}) if options.ahead else None
         made = 0

@@ -73,7 +73,8 @@ class Worker:
         )
 
     def loss(self, ids: Tensor, wanted: Tensor) -> Tensor:
-        return ((self.model(ids) - wanted) ** 2).mean()
+        loss: Tensor = ((self.model(ids) - wanted) ** 2).mean()
+        return loss
 
     def weights(self) -> Tensor:
         with torch.no_grad():
@@ -82,7 +83,7 @@ class Worker:
 
     def total_loss(self, data: Sequence[tuple[Tensor, Tensor]]) -> float:
         with torch.no_grad():
-            return sum(self.loss(*one).item() for one in data)
+            return float(sum(self.loss(*one).item() for one in data))
 
     def close(self) -> None:
         self.trainer.leave()
@@ -175,7 +176,9 @@ def test_synchronous_workers_come_to_what_one_process_comes_to(servers: Cluster,
     data = batches(40, sum(SIZES), seed=4)
     parts: list[list[tuple[Tensor, Tensor]]] = [[] for _ in SIZES]
     for ids, wanted in data:
-        for part, own_ids, own_wanted in zip(parts, torch.split(ids, SIZES), torch.split(wanted, SIZES), strict=True):
+        for part, own_ids, own_wanted in zip(
+            parts, torch.split(ids, list(SIZES)), torch.split(wanted, list(SIZES)), strict=True
+        ):
             part.append((own_ids, own_wanted))
         twin.step(ids, wanted)
     run_together(workers, parts)

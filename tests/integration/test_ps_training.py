@@ -42,7 +42,8 @@ def test_workers_that_wait_for_each_other_do_not_wait_for_one_that_is_gone(
     jobs: Jobs, staleness: str, how: str
 ) -> None:
     fault = [fail_at(node="worker-1", step=40, how="kill")] if how == "kill" else []
-    done = train(jobs, "--ahead", *fault, options=(f"--ps-staleness={staleness}",))
+    scaled = ["--scaled"] if staleness != "0" else []
+    done = train(jobs, "--ahead", *scaled, *fault, options=(f"--ps-staleness={staleness}",))
     assert min(right(done)) > 0.9
 
 
