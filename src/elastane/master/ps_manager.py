@@ -118,7 +118,10 @@ class PSManager:
     def resume(self) -> None:
         """A master before this one died: go on in its place."""
         self._carry_out(self._rules.resume(self._clock()))
-        self.follow_nodes()
+        if self.group.nodes:
+            self.follow_nodes()
+        else:
+            self.launch()  # It died before it had come to this.
 
     @property
     def settings(self) -> pb.ServerSettings:

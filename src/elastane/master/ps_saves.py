@@ -7,6 +7,7 @@ committed by then is in the parts.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,9 @@ from elastane.master.task_manager import TaskManager
 from elastane.model.errors import RequestRefused
 from elastane.model.job_spec import SavesSpec
 from elastane.rpc.protos import node_pb2 as pb
+
+REST_TIMEOUT_S = 120.0
+"""At the job's end, how long the servers have to come to rest before they go without a last checkpoint."""
 
 _MANIFEST = "manifest.json"
 
@@ -162,9 +166,14 @@ class PSSaves:
             return True
         if self._final is None:
             self._final = False
+            asyncio.get_running_loop().call_later(REST_TIMEOUT_S, self._give_up_final)
             if self._running is None:
                 self._bound.save()
         return self._final
+
+    def _give_up_final(self) -> None:
+        if self._final is False and self._running is None:
+            self._give_up("", f"the servers did not come to rest in {REST_TIMEOUT_S:g} s")
 
     def _end_final(self) -> None:
         if self._final is False:

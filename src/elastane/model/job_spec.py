@@ -199,8 +199,6 @@ class ServerSpec(_Document):
 class ElasticJobSpec(_Document):
     distribution_strategy: DistributionStrategy = DistributionStrategy.RING_ALLREDUCE
     worker: RoleSpec
-    ps: ServerSpec | None = None
-    """The parameter servers of a job of that strategy."""
     heartbeat_timeout_seconds: Seconds = 10.0
     """A worker that says nothing for so long is lost."""
     task_timeout_seconds: Seconds = 600.0
@@ -215,6 +213,8 @@ class ElasticJobSpec(_Document):
     """Whether workers compare checksums of their training state whenever the world has changed."""
     evaluator: EvaluatorSpec | None = None
     """Without evaluators, a job that evaluates does it on its workers."""
+    ps: ServerSpec | None = None
+    """The parameter servers of a job of that strategy."""
     pod_manager: Annotated[bool, Field(strict=True)] = True
     task_manager: Annotated[bool, Field(strict=True)] = True
     training_service: Annotated[bool, Field(strict=True)] | None = None
