@@ -22,7 +22,7 @@ def counting_client(owner_map: OwnerMap) -> ClosureClient:
 
 def count(client: ClosureClient, row: int) -> int:
     """Add 1 to a row; the answer is this process."""
-    client.push({COUNTING.name: (np.array([row]), np.full((1, 4), -1, np.float32))}, {}, 0)
+    client.push({COUNTING.name: (np.array([row]), np.full((1, COUNTING.dim), -1, np.float32))}, {}, 0)
     return os.getpid()
 
 
