@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -33,7 +34,19 @@ class ForkedServer:
     pid: int
 
     def kill(self) -> None:
+        """Kill it, and wait until nobody listens at its address."""
         os.kill(self.pid, signal.SIGKILL)
+        host, _, port = self.address.rpartition(":")
+        deadline = time.monotonic() + 10
+        while True:
+            with socket.socket() as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                try:
+                    probe.bind((host, int(port)))
+                except OSError:
+                    assert time.monotonic() < deadline, f"{self.address} is still taken"
+                else:
+                    return
 
 
 class Nursery:
