@@ -102,9 +102,11 @@ class Servers:
             known = server.known.get(bucket)
             if known is None or entry.epoch <= known.epoch:
                 continue
-            if entry.owner == server.id and known.owner == server.id:
+            if entry.owner == server.id:
+                # By a decision of the master a whole copy becomes the server's own.
                 server.known[bucket] = entry
                 server.joined.pop(bucket, None)
+                server.half_way.pop(bucket, None)
             elif entry.backup != server.id:
                 server.forget(bucket)
 
