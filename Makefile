@@ -53,6 +53,10 @@ bench: setup  ## Measure; see benchmarks/.
 	$(BIN)/python -m benchmarks.membership --peers torchft
 	$(BIN)/python -m benchmarks.evaluation
 	$(BIN)/python -m benchmarks.checkpoint
+	$(BIN)/python -m benchmarks.ps
+	$(BIN)/python -m benchmarks.ps_wire
+	$(BIN)/python -m benchmarks.ps_rows
+	$(BIN)/python -m benchmarks.coordinator
 
 protos: setup  ## Generate the messages from the .proto files.
 	mkdir -p $(or $(OUT),src)
