@@ -22,6 +22,7 @@ from elastane.ps.table_wire import write_table
 _CONNECT_S = 2.0
 _LOOK_S = 0.2
 """How often one who waits for an answer looks whether it still should."""
+_DEFINED_AT_ONCE = 64
 _PATIENCE_S = 1.0
 """After so long without an answer, a server that others have replaced is not waited for."""
 _ERRORS: dict[str, type[ElastaneError]] = {
@@ -178,13 +179,18 @@ class Lane:
         deadline = time.monotonic() + _CONNECT_S
         connection.wait_at_most(_LOOK_S)
         try:
-            for spec in self._specs():
-                connection.send(Op.DEFINE, 0, [write_table(spec)])
-                header, body = connection.receive(
-                    self._most_body, lambda: not self.closed and time.monotonic() < deadline
-                )
-                if header.op is Op.ERROR:
-                    raise read_error(body)
+            specs = list(self._specs())
+            for first in range(0, len(specs), _DEFINED_AT_ONCE):
+                # Many at once: the first request to a new server, in the middle of a move, waits for this.
+                some = specs[first : first + _DEFINED_AT_ONCE]
+                for spec in some:
+                    connection.send(Op.DEFINE, 0, [write_table(spec)])
+                for _ in some:
+                    header, body = connection.receive(
+                        self._most_body, lambda: not self.closed and time.monotonic() < deadline
+                    )
+                    if header.op is Op.ERROR:
+                        raise read_error(body)
             self.greet(server, connection)
         except OSError:
             self._drop(server)
