@@ -8,10 +8,19 @@ from pathlib import Path
 
 import pytest
 
+from elastane.ps import keys
+from elastane.ps.store import warm_up
 from tests.integration.harness import Finished, Jobs
 
 SCRIPT = str(Path(__file__).with_name("ps_script.py"))
 CALM = ("even 2", "steps 30")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def kernels() -> None:
+    """Compiled once, and not by all servers and workers at the same time."""
+    warm_up()
+    keys.warm_up()
 
 
 def count(jobs: Jobs, *plan: str, options: tuple[str, ...] = (), name: str = "job", workers: int = 2) -> Finished:
