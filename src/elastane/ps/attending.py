@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import functools
 import json
+import os
 import random
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -67,6 +68,7 @@ class ServerAttendant:
         self._outbox: asyncio.Queue[pb.NodeMessage] = asyncio.Queue()
         self._changes: dict[int, Entry] = {}
         self._lost_links: dict[ServerId, str] = {}
+        self._compiles = False
         self._leaving = asyncio.Event()
         self._failure: BaseException | None = None
         self._process = psutil.Process()
@@ -76,6 +78,8 @@ class ServerAttendant:
 
     def leave(self) -> None:
         """Say goodbye and end: somebody asked this process to."""
+        if self._compiles:
+            os._exit(0)  # Nobody knows of it yet, and it has nothing; but a compiler cannot be told to stop.
         self._leaving.set()
 
     async def run(self) -> None:
@@ -84,7 +88,9 @@ class ServerAttendant:
         pauses = _pauses()
         first = True
         # Compiling may take longer than a node may be silent.
+        self._compiles = True
         await self._loop.run_in_executor(None, warm_up)
+        self._compiles = False
         try:
             while not self._leaving.is_set():
                 stream = channel.open_stream(_SERVICE, "Attend")
