@@ -66,6 +66,7 @@ def test_a_job_that_was_killed_goes_on_with_more_workers_to_the_same_end(jobs: J
     assert len(again.of("world_settled")[0]["members"]) == 3
 
 
+@pytest.mark.slow
 def test_a_copy_in_memory_outlives_all_workers(jobs: Jobs, undisturbed: str) -> None:
     kill = fail_at_phase(rank=0, size=2, step=8, phase="copied", how="kill-all")
     done = run(jobs, "--step-ms", "5", kill, name="job", workers="2:2", restarts=2)

@@ -115,6 +115,7 @@ def test_the_final_evaluation_goes_on_when_the_master_dies(jobs: Jobs) -> None:
     assert {event["reason"] for event in done.of("node_ended") if not event["released"]} == {"done"}
 
 
+@pytest.mark.slow
 def test_an_error_in_evaluation_ends_the_job_with_its_name(jobs: Jobs) -> None:
     options = ("--workers", "1", "--evaluators", "1", "--restarts", "0")
     done = jobs.run("--every-steps", "5", "--fail", "--samples", "1000000", options=options, script=SCRIPT)

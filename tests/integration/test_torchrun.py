@@ -89,6 +89,7 @@ def test_a_ddp_script_goes_on_when_an_agent_is_killed_and_when_one_comes(
     assert torch.load(snapshot, weights_only=True)["step"] == 12
 
 
+@pytest.mark.slow
 def test_an_agent_that_is_told_to_leave_says_goodbye(jobs: Jobs, handlers: Path, tmp_path: Path) -> None:
     with LoneMaster(jobs, "--no-task-manager") as master:
         agents = Agents(master, handlers, "--steps=1", f"--snapshot={tmp_path / 'snapshot'}", "--company-at=0")

@@ -92,6 +92,7 @@ def test_a_node_with_other_variables_is_started_plainly(warm: DrivenAgent) -> No
     assert warm.run("returns").warm
 
 
+@pytest.mark.slow
 def test_a_nursery_that_hangs_costs_no_more_than_a_plain_start(tmp_path: Path) -> None:
     with DrivenAgent(tmp_path, _command()) as agent:
         agent.run_until_warm("returns")
@@ -104,6 +105,7 @@ def test_a_nursery_that_hangs_costs_no_more_than_a_plain_start(tmp_path: Path) -
         assert plain.printed.count("begins") == 1, "the late one and its substitute are not both"
 
 
+@pytest.mark.slow
 def test_a_warm_worker_outlives_the_nursery_and_the_next_is_started_plainly(tmp_path: Path) -> None:
     with DrivenAgent(tmp_path, _command()) as agent:
         agent.run_until_warm("returns")
@@ -117,6 +119,7 @@ def test_a_warm_worker_outlives_the_nursery_and_the_next_is_started_plainly(tmp_
         assert agent.report()["code"] == -signal.SIGTERM
 
 
+@pytest.mark.slow
 def test_an_agent_that_is_killed_takes_nursery_and_warm_workers_along(tmp_path: Path) -> None:
     with DrivenAgent(tmp_path, _command()) as agent:
         agent.run_until_warm("returns")
@@ -128,6 +131,7 @@ def test_an_agent_that_is_killed_takes_nursery_and_warm_workers_along(tmp_path: 
         assert not alive
 
 
+@pytest.mark.slow
 def test_a_module_of_the_users_is_not_passed_over(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text("import torch\nimport wave\nprint(wave.__file__)\nimport calendar\nprint(calendar.__file__)\n")
@@ -156,6 +160,7 @@ def test_a_killed_worker_is_replaced_by_a_warm_one_and_nothing_is_left_of_the_jo
     assert not _left_of(jobs)
 
 
+@pytest.mark.slow
 def test_a_job_whose_nursery_is_killed_goes_on(jobs: Jobs) -> None:
     done = _train(jobs, "kill-nursery")
     assert done.code == 0, done.stderr
@@ -170,6 +175,7 @@ def test_without_warm_start_there_is_no_nursery(jobs: Jobs) -> None:
     assert "] the agent has 1 children" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_launcher_that_is_killed_leaves_no_nursery_behind(jobs: Jobs) -> None:
     done = _train(jobs, "kill-launcher")
     assert done.code == -signal.SIGKILL

@@ -173,6 +173,7 @@ class DropsTooEarly(CheckpointHandover):
             self._servers = {self.version: self._servers[self.version]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("planted", [SavesTooEarly, DropsTooEarly])
 def test_a_planted_bug_is_found(planted: type[CheckpointHandover]) -> None:
     class Machine(HandoverMachine):

@@ -26,7 +26,7 @@ class RelaunchesTheReleased(NodeGroup):
     """A planted bug: a node that was asked to leave is replaced when it does."""
 
     def exited(self, name: NodeName, exit: NodeExit, now: float) -> ScalePlan:
-        self._nodes[name] = replace(self._nodes[name], is_released=False)
+        self._nodes[name] = replace(self._nodes[name], is_released=False, relaunchable=True)
         return super().exited(name, exit, now)
 
 
