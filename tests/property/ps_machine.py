@@ -176,7 +176,7 @@ class PSMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def a_server_dies(self, data: st.DataObject) -> None:
         server = data.draw(st.sampled_from(self.servers.living))
-        self.servers.die(server)
+        self.servers.die(server, self.cluster.entries)
         self.unheard.append(server.id)
 
     @precondition(lambda self: self.unheard)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from elastane.core.owners import Entry, ServerId
@@ -88,13 +89,19 @@ class Servers:
         other.data[bucket].add(self.pushes)
         return True
 
-    def die(self, server: Server) -> None:
-        """What was only here is lost; what another has whole must not be."""
+    def die(self, server: Server, decided: Sequence[Entry]) -> None:
+        """What was only here is lost; what another has whole must not be, unless the master had given up that copy."""
+
+        def counts(other: Server, bucket: int) -> bool:
+            known, entry = other.known.get(bucket), decided[bucket]
+            given_up = known is not None and entry.epoch > known.epoch and entry.owner == server.id
+            return other.alive and not given_up and self.acknowledged[bucket] <= other.data.get(bucket, set())
+
         server.alive = server.attending = False
         server.inbox.clear()
         server.outbox.clear()
         for bucket, acknowledged in enumerate(self.acknowledged):
-            if not any(other.alive and acknowledged <= other.data.get(bucket, set()) for other in self.living):
+            if not any(counts(other, bucket) for other in self.living):
                 acknowledged.clear()
 
     def informed(self, server: Server, entries: list[Entry]) -> None:
@@ -115,9 +122,10 @@ class Servers:
         match order.kind:
             case OrderKind.OWN | OrderKind.RESTORE:
                 if bucket not in server.known or server.known[bucket].epoch < order.value:
+                    if not server.owns(bucket):
+                        restored = self.checkpoint[bucket] if order.kind is OrderKind.RESTORE else set()
+                        server.data[bucket] = set(restored)
                     server.known[bucket] = Entry(order.value, ServerId(server.id))
-                    restored = self.checkpoint[bucket] if order.kind is OrderKind.RESTORE else set()
-                    server.data[bucket] = set(restored)
                 server.say("learned", buckets=[bucket])
             case OrderKind.PROMOTE:
                 if bucket not in server.known:

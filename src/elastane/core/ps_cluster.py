@@ -364,7 +364,9 @@ class PSCluster:
             copies = [*self._in_doubt.get(bucket, []), *([] if backup is None else [backup])]
             dead = any(copy not in self._servers and not self._inquiries.unclear(copy) for copy in copies)
             parted = any((owner, copy) in apart for copy in copies)
-            unwanted = backup is not None and self.homes.has(bucket, Entry(epoch, owner))
+            # As long as its new owner has not said that it has it, the giver's copy may be all that there is.
+            has_come = bucket not in self._inquiries.missing
+            unwanted = has_come and backup is not None and self.homes.has(bucket, Entry(epoch, owner))
             if dead or parted or (unwanted and not self.held):
                 self.entries[bucket] = Entry(next_term(epoch), owner)
                 self._in_doubt.pop(bucket, None)

@@ -230,8 +230,13 @@ class ServerAttendant:
     def _restore(self, server: ParameterServer, orders: list[Order], checkpoint: Path) -> None:
         for epoch in sorted({order.value for order in orders}):
             mine = [order for order in orders if order.value == epoch]
-            buckets = [order.bucket for order in mine if not self._is_mine(server.known(), order)]
+            known = server.known()
+            buckets = [order.bucket for order in mine if not self._is_mine(known, order)]
+            # What it took while the master looked for it is newer than any checkpoint.
+            taken = [bucket for bucket in buckets if known.entries[bucket].owner == self._id]
+            buckets = [bucket for bucket in buckets if bucket not in taken]
             try:
+                server.own(taken, epoch)
                 if buckets:
                     server.restore(buckets, checkpoint.parent, epoch, int(checkpoint.name))
             except (StateLost, CheckpointMisfit) as error:
