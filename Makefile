@@ -40,7 +40,6 @@ soak: setup  ## Torment jobs for ten minutes, and check each.
 	$(BIN)/python -m tests.soak.chaos
 	$(BIN)/python -m tests.soak.training
 	$(BIN)/python -m tests.soak.masters
-	$(BIN)/python -m tests.soak.servers
 
 docs: setup  ## Build the documentation into docs/_build.
 	$(BIN)/sphinx-build -q -W -b html docs docs/_build

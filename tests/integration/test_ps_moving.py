@@ -102,6 +102,12 @@ def test_no_acknowledged_push_is_lost_when_a_server_is_killed_in_a_move(seed: in
     killed_while_moving(seed)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(20))
+def test_no_acknowledged_push_is_lost_in_random_kills(seed: int) -> None:
+    killed_while_moving(100 + seed)
+
+
 def test_an_old_owner_that_wakes_up_steps_down() -> None:
     with cluster(BUCKETS, owners=2, spare=1) as made:
         made.back_up_all()

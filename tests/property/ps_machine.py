@@ -262,7 +262,8 @@ class PSMachine(RuleBasedStateMachine):
                 case InformWorker(worker):
                     self.workers[worker] = self.cluster.version
                 case Remove(server):
-                    self._check_may_go(self.servers.all[server])
+                    if server not in self.removed:  # A new master says it again, also to workers that came since.
+                        self._check_may_go(self.servers.all[server])
                     self.removed.add(server)
                 case Still():
                     self._save()

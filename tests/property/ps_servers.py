@@ -94,7 +94,8 @@ class Servers:
 
         def counts(other: Server, bucket: int) -> bool:
             known, entry = other.known.get(bucket), decided[bucket]
-            given_up = known is not None and entry.epoch > known.epoch and entry.owner == server.id
+            decided_since = known is not None and entry.epoch > known.epoch
+            given_up = decided_since and entry.owner == server.id and entry.backup != other.id
             return other.alive and not given_up and self.acknowledged[bucket] <= other.data.get(bucket, set())
 
         server.alive = server.attending = False

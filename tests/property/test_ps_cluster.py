@@ -15,20 +15,18 @@ from elastane.core.ps_cluster import PSCluster, _Server
 from elastane.core.ps_orders import Change, Decision, Order, OrderKind, Still
 from tests.property.ps_machine import PSMachine
 
-# The same examples each time; tests.soak.servers looks for others.
-RUNS = settings(max_examples=200, stateful_step_count=40, deadline=None, derandomize=True)
-HUNT = settings(
-    max_examples=4000,
-    stateful_step_count=40,
-    deadline=None,
-    database=None,
-    phases=[Phase.generate],
-    report_multiple_bugs=False,
-)
+RUNS = settings(max_examples=100, stateful_step_count=40, deadline=None)
+LONG = settings(max_examples=1500, stateful_step_count=60, deadline=None)
+HUNT = settings(RUNS, max_examples=4000, database=None, phases=[Phase.generate], report_multiple_bugs=False)
 
 
 def test_servers_come_move_die_and_leave_and_every_change_ends_well() -> None:
     run_state_machine_as_test(PSMachine, settings=RUNS)
+
+
+@pytest.mark.slow
+def test_servers_end_well_however_long_it_takes() -> None:
+    run_state_machine_as_test(PSMachine, settings=LONG)
 
 
 class RemovesTooEarly(PSCluster):

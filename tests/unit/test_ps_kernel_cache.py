@@ -30,7 +30,6 @@ def test_a_kernel_is_compiled_once_for_all_processes(tmp_path: Path) -> None:
     assert place.name.startswith("kernels-")
 
 
-def test_a_kernel_runs_where_the_given_place_cannot_be_written_to(tmp_path: Path) -> None:
+def test_a_kernel_is_compiled_where_nothing_can_be_kept(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
-    # numba may have another place, and may have been there before.
-    assert run(tmp_path / "file") in {"0 0", "0 1", "1 0"}
+    assert run(tmp_path / "file").split()[0] == "0"

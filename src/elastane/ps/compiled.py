@@ -28,17 +28,20 @@ def part(function: _Function) -> _Function:
 
 def kernel(function: _Function) -> _Function:
     """A function that Python calls. It takes numbers, addresses, and arrays of one type each: so it compiles once."""
-    with _own_place():
-        try:
-            return cast("_Function", numba.njit(nogil=True, cache=True, error_model="numpy")(function))
-        except RuntimeError:  # No folder can be written to: then each process compiles for itself.
-            return part(function)
+    place = _place(_config.CACHE_DIR)
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        # Each process compiles for itself: numba's own choice of another place knows the age of one file alone.
+        return part(function)
+    with _kept_in(place):
+        return cast("_Function", numba.njit(nogil=True, cache=True, error_model="numpy")(function))
 
 
 @contextlib.contextmanager
-def _own_place() -> Iterator[None]:
+def _kept_in(place: Path) -> Iterator[None]:
     before = _config.CACHE_DIR
-    _config.CACHE_DIR = str(_place(before))
+    _config.CACHE_DIR = str(place)
     try:
         yield
     finally:
