@@ -1,7 +1,8 @@
 """A server beside a node of a coordinator's job: `python -m elastane.cli.closure_server KIND FD [INDEX ADDRESS...]`.
 
 KIND is `python` for elastane's worker server, or `worker` or `ps` for a stock TensorFlow server of that job. When it is
-ready it writes its address to the descriptor FD. It ends with the process that started it.
+ready it writes its address to the descriptor FD. The first kind reads from its standard input who has what of the job's
+parameter servers. It ends with the process that started it.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from elastane.platform.local.prctl import die_with_parent
 
 def _serve_python(ready: int) -> None:
     from elastane.coordinator.coordinator import token_of_environment
+    from elastane.coordinator.server_maps import MapPipe, use_server_maps
     from elastane.coordinator.worker_server import WorkerServer
 
+    use_server_maps(MapPipe(sys.stdin.buffer))
     server = WorkerServer(token_of_environment())
     signal.signal(signal.SIGTERM, lambda *_: server.stop_soon())
     _say(ready, server.address)

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from elastane.coordinator.feed import WorkerFeed, use_feed
+from elastane.coordinator.server_maps import MapWriter, use_server_maps
 from elastane.model.environment import ENV_MASTER, ENV_NODE, ENV_TOKEN
 from elastane.model.errors import InvalidInput, PlatformError
 from elastane.model.ids import NodeName
@@ -76,19 +77,22 @@ class _Node:
 
     def worker(self) -> _Server:
         """A server that runs closures."""
-        if not self.settings.tensorflow:
-            return self._started("python")
-        return self._started("worker", "0", _free_address())
+        if self.settings.tensorflow:
+            return self._started("worker", "0", _free_address())
+        server = self._started("python", stdin=subprocess.PIPE)
+        if server.process.stdin is not None:
+            MapWriter(self.attendant.servers, server.process.stdin)
+        return server
 
     def parameter_servers(self) -> list[_Server]:
         addresses = [_free_address() for _ in range(self.settings.parameter_servers)]
         return [self._started("ps", str(index), *addresses) for index in range(len(addresses))]
 
-    def _started(self, *arguments: str) -> _Server:
+    def _started(self, *arguments: str, stdin: int | None = None) -> _Server:
         readable, writable = os.pipe()
         command = [sys.executable, "-m", "elastane.cli.closure_server", arguments[0], str(writable), *arguments[1:]]
         # A session of its own: who is told to leave must finish what it has in hand, so a signal comes to us alone.
-        process = subprocess.Popen(command, pass_fds=[writable], start_new_session=True)  # noqa: S603
+        process = subprocess.Popen(command, stdin=stdin, pass_fds=[writable], start_new_session=True)  # noqa: S603
         os.close(writable)
         server = _Server(arguments[0], process, readable)
         self.servers.append(server)
@@ -107,12 +111,22 @@ def coordinate(settings: Settings) -> int:
     attendant.start()
     node = _Node(attendant, settings)
     try:
+        _check_servers(attendant)
         code = _be_chief(node) if attendant.closures.is_chief else _be_worker(node)
     finally:
         for server in node.servers:
             server.end()
     attendant.close(preempted=node.preempted)
     return code
+
+
+def _check_servers(attendant: Attendant) -> None:
+    told = attendant.servers.settings
+    if told is not None and told.staleness is not None:
+        raise InvalidInput(
+            f"--ps-staleness: {told.staleness} has no meaning with a coordinator: its closures are not steps that "
+            "others could wait for; start the job without it"
+        )
 
 
 def _be_worker(node: _Node) -> int:
@@ -151,6 +165,7 @@ def _be_chief(node: _Node) -> int:
     signal.signal(signal.SIGTERM, on_sigterm)
     feed = WorkerFeed((worker.address,), closures.use)
     use_feed(feed)
+    use_server_maps(node.attendant.servers)
     closures.coordinate(feed.told)
     if settings.tensorflow:
         servers = {

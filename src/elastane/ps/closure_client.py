@@ -12,7 +12,9 @@ import threading
 from collections import OrderedDict
 from collections.abc import Mapping
 
+from elastane.coordinator.coordinator import token_of_environment
 from elastane.coordinator.running import running_closure
+from elastane.coordinator.server_maps import current_server_maps
 from elastane.core.owners import OwnerMap
 from elastane.model.ps import TableSpec
 from elastane.ps.client import Client
@@ -32,13 +34,14 @@ class ClosureClient:
         self._lock = threading.RLock()
         self._own = Client(owner_map, token, n_buckets, timeout_s=timeout_s)
         self._lanes: OrderedDict[int, Client] = OrderedDict()
+        self._all: tuple[Client, ...] = (self._own,)
         self._specs: dict[str, TableSpec] = {}
 
     def define(self, spec: TableSpec) -> None:
         """Make a table on every server. Raises TableMismatch if there is another one of that name."""
         with self._lock:
             self._specs[spec.name] = spec
-            for client in (self._own, *self._lanes.values()):
+            for client in self._all:
                 client.define(spec)
 
     def pull(self, keys: Mapping[str, Ids]) -> dict[str, Rows]:
@@ -55,15 +58,19 @@ class ClosureClient:
         with self._lock:
             self._named().assign(name, ids, values, only_new=only_new)
 
+    @property
+    def owner_map(self) -> OwnerMap:
+        """Where the buckets are, as far as this client knows."""
+        return self._own.owner_map
+
     def learn(self, owner_map: OwnerMap) -> None:
-        """Take newer entries and addresses over."""
-        with self._lock:
-            for client in (self._own, *self._lanes.values()):
-                client.learn(owner_map)
+        """Take newer entries and addresses over. Does not wait for a push under way, which may wait for just this."""
+        for client in self._all:
+            client.learn(owner_map)
 
     def close(self) -> None:
         with self._lock:
-            for client in (self._own, *self._lanes.values()):
+            for client in self._all:
                 client.close()
 
     def _named(self) -> Client:
@@ -81,6 +88,28 @@ class ClosureClient:
                 client.define(spec)
             if len(self._lanes) > _MOST_LANES:
                 self._lanes.popitem(last=False)[1].close()
+            self._all = (self._own, *self._lanes.values())
+            client.learn(self._own.owner_map)  # What came while it was made.
         self._lanes.move_to_end(push.lane)
         client.continue_from(push.sequence - 1)
         return client
+
+
+_of_job: list[ClosureClient] = []
+_making = threading.Lock()
+
+
+def job_client() -> ClosureClient:
+    """This process's client of the parameter servers of the job: for the script of a coordinator, and for closures.
+
+    Raises RequestRefused in a job without servers, or outside of a job with a coordinator.
+    """
+    with _making:
+        if not _of_job:
+            maps = current_server_maps()
+            owner_map = OwnerMap.from_bytes(maps.owner_map())
+            client = ClosureClient(owner_map, token_of_environment(), owner_map.n_buckets)
+            maps.follow(lambda newer: client.learn(OwnerMap.from_bytes(newer)))
+            client.learn(OwnerMap.from_bytes(maps.owner_map()))  # What came before it followed.
+            _of_job.append(client)
+        return _of_job[0]
