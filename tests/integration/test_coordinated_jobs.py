@@ -46,6 +46,7 @@ def run(jobs: Jobs, options: str, arguments: str, *job_options: str) -> Finished
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+    assert "Fatal Python error" not in done.stdout + done.stderr
     return Finished(done.returncode, done.stdout, done.stderr, read_events(events))
 
 

@@ -19,7 +19,7 @@ def _serve_python(ready: int) -> None:
     from elastane.coordinator.server_maps import MapPipe, use_server_maps
     from elastane.coordinator.worker_server import WorkerServer
 
-    use_server_maps(MapPipe(sys.stdin.buffer))
+    use_server_maps(MapPipe())
     server = WorkerServer(token_of_environment())
     signal.signal(signal.SIGTERM, lambda *_: server.stop_soon())
     _say(ready, server.address)

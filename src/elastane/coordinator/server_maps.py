@@ -6,6 +6,7 @@ script is in the node's own process. `elastane.ps.closure_client.job_client` is 
 
 from __future__ import annotations
 
+import os
 import struct
 import threading
 from collections.abc import Callable
@@ -29,10 +30,9 @@ class ServerMaps(Protocol):
 
 
 class MapPipe:
-    """The maps that the node writes to this process, one after the other."""
+    """The maps that the node writes to this process's standard input, one after the other."""
 
-    def __init__(self, pipe: IO[bytes]) -> None:
-        self._pipe = pipe
+    def __init__(self) -> None:
         self._changed = threading.Condition()
         self._map: bytes | None = None
         self._ended = False
@@ -53,8 +53,8 @@ class MapPipe:
             self._followers.append(callback)
 
     def _read(self) -> None:
-        while len(length := self._pipe.read(_LENGTH.size)) == _LENGTH.size:
-            told = self._pipe.read(*_LENGTH.unpack(length))
+        while len(length := _read(_LENGTH.size)) == _LENGTH.size:
+            told = _read(*_LENGTH.unpack(length))
             with self._changed:
                 self._map = told
                 followers = list(self._followers)
@@ -64,6 +64,14 @@ class MapPipe:
         with self._changed:
             self._ended = True
             self._changed.notify_all()
+
+
+def _read(size: int) -> bytes:
+    # From the descriptor: at its exit Python would wait for a thread that reads from sys.stdin.
+    read = b""
+    while len(read) < size and (some := os.read(0, size - len(read))):
+        read += some
+    return read
 
 
 class MapWriter:
