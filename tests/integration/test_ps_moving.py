@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
 import numpy as np
@@ -106,6 +107,25 @@ def test_no_acknowledged_push_is_lost_when_a_server_is_killed_in_a_move(seed: in
 @pytest.mark.parametrize("seed", range(20))
 def test_no_acknowledged_push_is_lost_in_random_kills(seed: int) -> None:
     killed_while_moving(100 + seed)
+
+
+def test_a_server_takes_a_bucket_of_which_it_has_heard_before() -> None:
+    with cluster(BUCKETS, owners=2, spare=1) as made:
+        made.back_up_all()
+        giver, taker = made.servers[ServerId(0)], made.servers[ServerId(2)]
+        seen = len(giver.events)
+        taker.pause()
+        giver.ask("hand_over", 0, taker.id)
+        while giver.ask("owned").entries[0].owner != taker.id:
+            pass  # It gives the bucket away, as far as it is concerned, while the other one has read nothing.
+        teller = threading.Thread(target=taker.ask, args=("learn", giver.ask("owned")))
+        teller.start()
+        taker.go_on()
+        teller.join()
+        made.wait_for_end([(0, giver, seen)])
+        made.merge_all()
+        assert made.map.entries[0][1:] == (taker.id, giver.id)
+        check_backups(made)
 
 
 def test_an_old_owner_that_wakes_up_steps_down() -> None:

@@ -310,8 +310,8 @@ class ServerAttendant:
                 _log.warning("peer_refused", peer=peer, reason=reason)
 
     def _move_failed(self, bucket: int, reason: str) -> None:
-        """A bucket that is not here any more was given away before: say to whom, in case the master does not know."""
-        if self._server is not None and not self._server.owned().entries[bucket].epoch:
+        """Say first how it is with the bucket: it was given away before, or it is here and has lost its backup."""
+        if self._server is not None:
             self._note({bucket: self._server.known().entries[bucket]})
             self._flush()
         self._failed([bucket], reason)

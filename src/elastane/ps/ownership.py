@@ -37,6 +37,15 @@ class _Job:
     hand_over: bool
 
 
+@dataclass(frozen=True)
+class _Handing:
+    """A bucket that another server was told to take."""
+
+    entry: Entry
+    """What holds when it has."""
+    old_backup: int
+
+
 class Ownership:
     """The buckets of one server, as they come and go. Callable from any thread."""
 
@@ -49,7 +58,7 @@ class Ownership:
         self._jobs: deque[_Job] = deque()
         self._wake = threading.Condition()
         self._stopped = False
-        self._old_backups: dict[int, int] = {}
+        self._handing: dict[int, _Handing] = {}
         self._buried: dict[ServerId, ServerAddress] = {}
         self._copier = threading.Thread(target=self._copy_all, name="copier", daemon=True)
 
@@ -86,8 +95,7 @@ class Ownership:
             self._check_epoch(wanted, epoch)
             for bucket in wanted:
                 if self._ledger.state[bucket] != State.NOTHING:
-                    self._ledger.put(bucket, State.NOTHING)
-                    self._engine.forget(bucket)
+                    self._drop(bucket)
         self._nudge()
 
     def _check_epoch(self, buckets: list[int], epoch: int) -> None:
@@ -98,13 +106,14 @@ class Ownership:
 
     def _become_owner(self, bucket: int) -> None:
         ledger = self._ledger
-        handing_to = ledger.map.entries[bucket].owner if ledger.state[bucket] == State.HANDING else None
+        handing = self._handing.pop(bucket, None)
         self._give_up(bucket, "the master decided on the bucket meanwhile")
-        self._old_backups.pop(bucket, None)
         ledger.put(bucket, State.OWNED)
         ledger.backup[bucket] = NOBODY
-        if handing_to is not None:
-            self._engine.tell(ReplicationFailed(bucket, handing_to, "the master decided on the bucket meanwhile"))
+        if handing is not None and handing.entry.owner is not None:
+            self._engine.tell(
+                ReplicationFailed(bucket, handing.entry.owner, "the master decided on the bucket meanwhile")
+            )
 
     def promote(self, bucket: int, epoch: int) -> None:
         """Own a bucket of which a whole copy is here. Raises RequestRefused without one."""
@@ -142,16 +151,21 @@ class Ownership:
             if is_decision(entry.epoch):
                 engine.apply_whole_steps(also=[bucket])
                 self._become_owner(bucket)
+            elif bucket in self._handing:
+                self.taken(bucket, self._handing[bucket].entry)  # Who gives it back has taken it.
         elif state in {State.OWNED, State.HANDING}:
-            engine.forget(bucket)
-            ledger.put(bucket, State.NOTHING)
+            self._drop(bucket)
             engine.tell(SteppedDown(bucket, entry.epoch))
         elif (state is State.REPLICA and entry.backup != ledger.me) or (
             # To be handed over to is no reason to drop it: the word of it has come before the last pages.
             state is State.RECEIVING and entry.owner not in {ledger.source[bucket], ledger.me}
         ):
-            engine.forget(bucket)
-            ledger.put(bucket, State.NOTHING)
+            self._drop(bucket)
+
+    def _drop(self, bucket: int) -> None:
+        self._handing.pop(bucket, None)
+        self._ledger.put(bucket, State.NOTHING)
+        self._engine.forget(bucket)
 
     def replicate(self, bucket: int, to: ServerId) -> None:
         """Make `to` the backup of a bucket, in the background."""
@@ -239,9 +253,8 @@ class Ownership:
 
     def _waits_for_decision(self, peer: ServerId) -> bool:
         """Whether there are buckets of which this peer has a copy, or may have taken them."""
-        handing = np.nonzero(self._ledger.state == State.HANDING)[0].tolist()
         return bool(self._ledger.needs(peer).any()) or any(
-            self._ledger.map.entries[bucket].owner == peer for bucket in handing
+            handing.entry.owner == peer for handing in self._handing.values()
         )
 
     def _give_up(self, bucket: int, reason: str) -> None:
@@ -338,14 +351,11 @@ class Ownership:
         before = ledger.map.entries[bucket]
         keep = before.backup is not None
         entry = Entry(next_turn(before.epoch), link.peer, ledger.me if keep else None)
-        old_backup = int(ledger.backup[bucket])
+        self._handing[bucket] = _Handing(entry, int(ledger.backup[bucket]))
         ledger.put(bucket, State.HANDING)
         ledger.note(bucket, entry)
         link.send(Op.MEMBERS, frames.write_members(self._engine.clocks.members()))
-        number = link.send(Op.TAKE, frames.write_bucket(bucket, entry.epoch), Flag.KEEP if keep else Flag.NONE)
-        if old_backup not in {NOBODY, link.peer}:
-            self._old_backups[bucket] = old_backup
-        return number
+        return link.send(Op.TAKE, frames.write_bucket(bucket, entry.epoch), Flag.KEEP if keep else Flag.NONE)
 
     def _joined_or_not(self, bucket: int, to: ServerId, *, applied: bool, link: Link) -> None:
         engine, ledger = self._engine, self._ledger
@@ -374,36 +384,37 @@ class Ownership:
     def _taken_or_not(self, bucket: int, to: ServerId, *, applied: bool, link: Link) -> None:
         engine, ledger = self._engine, self._ledger
         with engine.order:
-            entry = ledger.map.entries[bucket]
-            if ledger.state[bucket] != State.HANDING:
+            handing = self._handing.get(bucket)
+            if handing is None or handing.entry.owner != to:
                 return
             if applied:
-                self.confirm_taken(bucket)
+                self.taken(bucket, handing.entry)
             elif not link.lost:
-                # It has not taken it, and never will: so the bucket is still this server's, and whole.
-                backup = self._old_backups.pop(bucket, NOBODY)
-                if entry.owner == to:
-                    ledger.backup[bucket] = backup
+                # It has not taken it, and never will: so the bucket is still this server's, and whole. The backup that
+                # it had may have heard that it is none any more, and have dropped its copy.
+                del self._handing[bucket]
                 engine.apply_whole_steps(also=[bucket])
                 ledger.put(bucket, State.OWNED)
-                if entry.owner == to:
-                    kept = None if backup == NOBODY else ServerId(backup)
-                    ledger.note(bucket, Entry(next_turn(entry.epoch), ledger.me, kept))
+                ledger.note(bucket, Entry(next_turn(ledger.map.entries[bucket].epoch), ledger.me))
                 engine.tell(ReplicationFailed(bucket, to, "the other server refused it"))
         self._nudge()
 
-    def confirm_taken(self, bucket: int) -> None:
-        """The new owner has said that it owns a bucket that this server handed over. The caller has the lock."""
+    def taken(self, bucket: int, entry: Entry) -> None:
+        """The new owner has said that it owns a bucket that this server gave it. The caller has the lock.
+
+        It counts what was given: by now the owner may have said that it gives the bucket back.
+        """
         engine, ledger = self._engine, self._ledger
-        entry = ledger.map.entries[bucket]
-        if entry.owner is None:
+        handing = self._handing.get(bucket)
+        if handing is None or handing.entry != entry or entry.owner is None:
             return
         if entry.backup == ledger.me:
+            del self._handing[bucket]
             ledger.put(bucket, State.REPLICA, source=entry.owner)
         else:
-            ledger.put(bucket, State.NOTHING)
-            engine.forget(bucket)
-        self._release(bucket, self._old_backups.pop(bucket, NOBODY), entry.epoch)
+            self._drop(bucket)
+        if handing.old_backup != entry.owner:
+            self._release(bucket, handing.old_backup, entry.epoch)
         engine.tell(HandedOver(bucket, entry.owner, entry.epoch, entry.backup))
 
     def _release(self, bucket: int, old_backup: int, epoch: int) -> None:
