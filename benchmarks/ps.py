@@ -9,7 +9,8 @@ A DeepFM on clicks with 13 numbers and 26 categories of Zipf-distributed ids (2 
 - push_ms: the gradients of these rows from a worker until the servers have applied them.
 - auc: on held-out samples, after the same number of training samples.
 
-TensorFlow is measured in two forms: a table for each field, and one table of all fields, which is its best.
+TensorFlow is measured in two forms: a table for each field, and one table of all fields, which is its best. Its steps
+are graphs (tf.function, 20 steps a call); the model under elastane is compiled by torch.compile, or not: `elastane eager`.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
+from typing import NamedTuple
 
 from benchmarks.membership_systems.peers import version_of
 from benchmarks.ps_systems.peers import PeerUnavailable, tensorflow_python
@@ -34,14 +36,26 @@ OWN = "elastane"
 TARGETS = {"samples_per_cpu_s": 2.5, "pull_ms": 4.0, "push_ms": 6.0}
 
 
-def systems(chosen: list[str]) -> dict[str, tuple[Start, int]]:
-    """By name how each system is started, and in how many tables its embeddings are."""
-    found: dict[str, tuple[Start, int]] = {OWN: (start_elastane, 1), f"{OWN} 26 tables": (start_elastane, 26)}
+class System(NamedTuple):
+    """How a system is started, in how many tables its embeddings are, and whether its model is compiled."""
+
+    start: Start
+    tables: int
+    eager: bool = False
+
+
+def systems(chosen: list[str]) -> dict[str, System]:
+    """The systems by name."""
+    found = {
+        OWN: System(start_elastane, 1),
+        f"{OWN} eager": System(start_elastane, 1, eager=True),
+        f"{OWN} 26 tables": System(start_elastane, 26),
+    }
     try:
         python = tensorflow_python()
         print(f"tensorflow {version_of('tensorflow-cpu', python)}", file=sys.stderr)
         start = start_tensorflow(python)
-        found |= {"tensorflow fused": (start, 1), "tensorflow 26 tables": (start, 26)}
+        found |= {"tensorflow fused": System(start, 1), "tensorflow 26 tables": System(start, 26)}
     except PeerUnavailable as error:
         print(f"tensorflow: not measured: {error}", file=sys.stderr)
     return {name: one for name, one in found.items() if not chosen or name in chosen}
@@ -97,12 +111,13 @@ def main() -> None:
                 for configuration in options.configurations:
                     workers, ps = map(int, configuration.split("/"))
                     turn = repeat % len(chosen)
-                    for name, (start, tables) in chosen[turn:] + chosen[:turn]:
+                    for name, system in chosen[turn:] + chosen[:turn]:
                         row = report.row("ps", system=name, workers=workers, ps=ps)
                         if row not in rows:
                             rows.append(row)
                         try:
-                            figures = run(start, Setting(workers, ps, tables, batches, data))
+                            setting = Setting(workers, ps, system.tables, batches, data, system.eager)
+                            figures = run(system.start, setting)
                         except RunFailed as error:
                             print(f"{name} {configuration}: {error}", file=sys.stderr)
                             continue

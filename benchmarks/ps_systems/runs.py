@@ -40,6 +40,7 @@ class Setting:
     tables: int
     batches: int
     data: Path
+    eager: bool = False
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,7 @@ def _folder() -> Path:
 
 def _options(folder: Path, setting: Setting) -> list[str]:
     sizes = ["--batches", str(setting.batches), "--tables", str(setting.tables)]
-    return ["--folder", str(folder), "--data", str(setting.data), *sizes]
+    return ["--folder", str(folder), "--data", str(setting.data), *sizes, *(["--eager"] if setting.eager else [])]
 
 
 def _wait(family: Family, condition: Callable[[], bool]) -> None:

@@ -35,7 +35,7 @@ from elastane.ps.keys import unique
 class Model(nn.Module):
     """The DeepFM, on one table of all fields or on a table for each."""
 
-    def __init__(self, job: elastane.Job, tables: int) -> None:
+    def __init__(self, job: elastane.Job, tables: int, *, eager: bool) -> None:
         super().__init__()
         names = ["fields"] if tables == 1 else [f"field-{field}" for field in range(FIELDS)]
         optimizer = elastane.adagrad(LR, initial_accumulator_value=ACCUMULATOR)
@@ -47,6 +47,7 @@ class Model(nn.Module):
             layers += [nn.Linear(width, outputs), nn.ReLU()]
             width = outputs
         self.deep = nn.Sequential(*layers, nn.Linear(width, 1))
+        self._logits = self._eager_logits if eager else torch.compile(self._eager_logits)
 
     def ids_of(self, batch: Any) -> dict[Any, Tensor]:
         """What each table will be asked for."""
@@ -61,9 +62,12 @@ class Model(nn.Module):
             if len(self.tables) == 1
             else torch.stack([table(column) for table, column in zip(self.tables, batch[3], strict=True)], 1)
         )
+        return self._logits(rows, batch[1])
+
+    def _eager_logits(self, rows: Tensor, numbers: Tensor) -> Tensor:
         total, squares = rows.sum(1), (rows * rows).sum(1)
         pairs = (total[:, 1:] ** 2 - squares[:, 1:]).sum(1) / 2
-        deep = self.deep(torch.cat([rows.flatten(1), batch[1]], 1))
+        deep = self.deep(torch.cat([rows.flatten(1), numbers], 1))
         logits: Tensor = total[:, 0] + pairs + deep.squeeze(1)
         return logits
 
@@ -72,7 +76,7 @@ def main() -> None:
     settings = options().parse_args()
     marks = Marks(settings.folder)
     with elastane.join() as job:
-        model = Model(job, settings.tables)
+        model = Model(job, settings.tables, eager=settings.eager)
         optimizer = torch.optim.Adagrad(model.parameters(), lr=DENSE_LR, initial_accumulator_value=ACCUMULATOR)
         trainer = job.trainer(model, optimizer)
         clicks = training_clicks(settings.data)

@@ -38,6 +38,7 @@ def options() -> argparse.ArgumentParser:
     )
     made.add_argument("--batches", type=int, required=True)
     made.add_argument("--tables", type=int, choices=(1, FIELDS), default=1)
+    made.add_argument("--eager", action="store_true", help="do not compile the model")
     return made
 
 
