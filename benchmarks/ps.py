@@ -10,7 +10,7 @@ A DeepFM on clicks with 13 numbers and 26 categories of Zipf-distributed ids (2 
 - auc: on held-out samples, after the same number of training samples.
 
 TensorFlow is measured in two forms: a table for each field, and one table of all fields, which is its best. Its steps
-are graphs (tf.function, 20 steps a call); the model under elastane is compiled by torch.compile, or not: `elastane eager`.
+are graphs (tf.function, 20 steps a call); the model under elastane is compiled (torch.compile), or not (`eager`).
 """
 
 from __future__ import annotations
