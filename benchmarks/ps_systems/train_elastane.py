@@ -47,7 +47,7 @@ class Model(nn.Module):
             layers += [nn.Linear(width, outputs), nn.ReLU()]
             width = outputs
         self.deep = nn.Sequential(*layers, nn.Linear(width, 1))
-        self._logits = self._eager_logits if eager else torch.compile(self._eager_logits)
+        self._loss = self._eager_loss if eager else torch.compile(self._eager_loss)
 
     def ids_of(self, batch: Any) -> dict[Any, Tensor]:
         """What each table will be asked for."""
@@ -57,14 +57,23 @@ class Model(nn.Module):
         return dict(zip(self.tables, batch[3], strict=True))
 
     def forward(self, batch: Any) -> Tensor:
-        rows = (
+        return self._logits(self._rows(batch), batch[1])
+
+    def loss(self, batch: Any) -> Tensor:
+        return self._loss(self._rows(batch), batch[1], batch[2])
+
+    def _rows(self, batch: Any) -> Tensor:
+        rows: Tensor = (
             self.tables[0](batch[0])
             if len(self.tables) == 1
             else torch.stack([table(column) for table, column in zip(self.tables, batch[3], strict=True)], 1)
         )
-        return self._logits(rows, batch[1])
+        return rows
 
-    def _eager_logits(self, rows: Tensor, numbers: Tensor) -> Tensor:
+    def _eager_loss(self, rows: Tensor, numbers: Tensor, clicked: Tensor) -> Tensor:
+        return binary_cross_entropy_with_logits(self._logits(rows, numbers), clicked)
+
+    def _logits(self, rows: Tensor, numbers: Tensor) -> Tensor:
         total, squares = rows.sum(1), (rows * rows).sum(1)
         pairs = (total[:, 1:] ** 2 - squares[:, 1:]).sum(1) / 2
         deep = self.deep(torch.cat([rows.flatten(1), numbers], 1))
@@ -91,7 +100,7 @@ def main() -> None:
             part = slice(first * BATCH, end * BATCH)
             some = Clicks(clicks.ids[part], clicks.numbers[part], clicks.clicked[part])
             for batch in job.batches(some, BATCH, collate_fn=collate, ids_of=model.ids_of):
-                trainer.step(binary_cross_entropy_with_logits(model(batch), batch[2]))
+                trainer.step(model.loss(batch))
 
         train(0, WARM_UP)
         leads = job.node.endswith("worker-0")
