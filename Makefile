@@ -36,10 +36,11 @@ lint: setup  ## Check style, types, layers, generated files and docs.
 	for file in $$(cd build/protos && find . -type f); do cmp build/protos/$$file src/$$file; done
 	$(MAKE) --no-print-directory docs
 
-soak: setup  ## Torment jobs for ten minutes, and check each.
+soak: setup  ## Torment jobs for a quarter of an hour, and check each.
 	$(BIN)/python -m tests.soak.chaos
 	$(BIN)/python -m tests.soak.training
 	$(BIN)/python -m tests.soak.masters
+	$(BIN)/python -m tests.soak.servers --moments 3
 
 docs: setup  ## Build the documentation into docs/_build.
 	$(BIN)/sphinx-build -q -W -b html docs docs/_build

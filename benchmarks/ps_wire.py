@@ -2,7 +2,9 @@
 
 Servers and workers are processes of this machine. `echo` sends the bytes of a pull's answer, or of a push, over the
 same kind of socket to a process that does nothing else, in the same run: that is what there is to gain. While buckets
-move, `worst_ms` is the slowest single pull or push, and `rest` the throughput against that before and after.
+move to one more server, `worst_ms` is the slowest single pull or push, and `rest` the throughput against that before;
+`rest_after` is the throughput with that server when nothing moves any more, for more servers may also be slower, where
+they share the cores.
 """
 
 from __future__ import annotations
@@ -169,7 +171,7 @@ def run(workers: list[Worker], seconds: float) -> tuple[list[list[float]], list[
 
 
 def measure_wire(report: Report, n_workers: int, n_servers: int, seconds: float, moves: int) -> None:
-    """Pulls and pushes with nothing else going on, then while `moves` buckets move to a new server and back."""
+    """Pulls and pushes with nothing else going on; while `moves` buckets move to one more server; and after that."""
     servers = [Server(number) for number in range(n_servers + 1)]
     addresses = {server.id: server.address for server in servers}
     owner_map = OwnerMap.spread(BUCKETS, {server.id: server.address for server in servers[:-1]}, next_term(0))
@@ -185,45 +187,40 @@ def measure_wire(report: Report, n_workers: int, n_servers: int, seconds: float,
     add_times(report.row("pull", **settings), [one for some in pulls for one in some], size)
     add_times(report.row("push", **settings), [one for some in pushes for one in some], size)
     before = sum(len(one) for one in pulls) / seconds
-    spare = servers[-1]
-    moving: list[float] = []
-
-    def move() -> None:
-        begin = time.perf_counter()
-        leaving = list(range(moves))
-        seen = [server.ask("moved") for server in servers]
-        for bucket in leaving:
-            servers[bucket % n_servers].ask("hand_over", bucket, spare.id)
-        while spare.ask("moved") - seen[-1] < len(leaving):
-            time.sleep(0.01)
-        for bucket in leaving:
-            spare.ask("hand_over", bucket, servers[bucket % n_servers].id)
-        while spare.ask("moved") - seen[-1] < 2 * len(leaving):
-            time.sleep(0.01)
-        moving.append(time.perf_counter() - begin)
-
     for worker in workers:
         worker.pipe.send(1000.0)
-    move()
+    moving_s = move(servers, moves)
     for worker in workers:
         worker.pipe.send(0.001)  # Ends the long run, and begins one that is not looked at.
     answers = [worker.pipe.recv() for worker in workers]
     for worker in workers:
         worker.pipe.recv()
     operations = [(when, max(pull, push)) for one in answers for pull, push, when in zip(*one, strict=True)]
-    during = [slowest for when, slowest in operations if when <= moving[0]]
-    pulls_after, _, _ = run(workers, seconds)
-    before = (before + sum(len(one) for one in pulls_after) / seconds) / 2
+    during = [slowest for when, slowest in operations if when <= moving_s]
+    after, _, _ = run(workers, seconds)
     report.row("moving", buckets=moves, **settings).add(
         worst_ms=max(during) * 1e3,
         p99_ms=float(np.percentile(during, 99)) * 1e3,
-        moved_s=moving[0],
-        rest=len(during) / moving[0] / before,
+        moved_s=moving_s,
+        rest=len(during) / moving_s / before,
+        rest_after=sum(len(one) for one in after) / seconds / before,
     )
     for worker in workers:
         worker.stop()
     for server in servers:
         server.stop()
+
+
+def move(servers: list[Server], moves: int) -> float:
+    """Hand so many buckets over to the last server; how long it took."""
+    spare = servers[-1]
+    begin = time.perf_counter()
+    seen = spare.ask("moved")
+    for bucket in range(moves):
+        servers[bucket % (len(servers) - 1)].ask("hand_over", bucket, spare.id)
+    while spare.ask("moved") - seen < moves:
+        time.sleep(0.01)
+    return time.perf_counter() - begin
 
 
 def main() -> None:

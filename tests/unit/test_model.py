@@ -129,6 +129,17 @@ def test_sizes_that_contradict_each_other_are_named(sizes: dict[str, int], line:
     assert caught.value.problems == (line,)
 
 
+def test_backups_need_two_servers() -> None:
+    document = job_document()
+    document["spec"] |= {"distributionStrategy": "parameter_server", "ps": {"backups": True}}
+    with pytest.raises(InvalidJobSpec, match=r"spec.ps.replicas: 1 is below 2, which backups need"):
+        load_job(document)
+    document["spec"]["ps"]["replicas"] = 2
+    servers = load_job(document).spec.ps
+    assert servers is not None
+    assert servers.least == 2
+
+
 def test_a_document_that_is_no_mapping_is_refused() -> None:
     with pytest.raises(InvalidJobSpec, match="document: list cannot be used"):
         load_job([])

@@ -46,5 +46,5 @@ def evaluator_group(job: JobName, role: EvaluatorSpec | None, journal: Journal) 
 def server_group(job: JobName, role: ServerSpec | None, journal: Journal) -> NodeGroup:
     """The job's parameter servers, of which there may be none. PSManager says who comes and goes."""
     role = role or ServerSpec.model_validate({})
-    limits = GroupLimits(min_count=role.min_replicas, max_count=role.max_replicas, restart_count=role.restart_count)
+    limits = GroupLimits(min_count=role.least, max_count=role.max_replicas, restart_count=role.restart_count)
     return journal.watch("ps", NodeGroup(job, NodeType.PS, role.resource.node_resource(), limits))

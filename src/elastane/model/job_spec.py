@@ -190,9 +190,16 @@ class ServerSpec(_Document):
     """How many steps a worker may be ahead of the slowest; 0 is synchronous. Unless it is said, nobody waits."""
     checkpoint: SavesSpec | None = None
 
+    @property
+    def least(self) -> int:
+        """How few there may be: a second copy needs a second server."""
+        return max(self.min_replicas, 2 if self.backups else 1)
+
     @model_validator(mode="after")
     def _sizes_in_order(self) -> ServerSpec:
         _check_sizes(self.min_replicas, self.replicas, self.max_replicas)
+        if self.replicas < self.least:
+            raise _field_error("replicas", f"{self.replicas} is below 2, which backups need: each row is on two servers")
         return self
 
 
