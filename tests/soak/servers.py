@@ -1,8 +1,8 @@
 """Jobs whose parameter servers change while somebody is killed: a server, a worker or the master, at random moments.
 
 Each job counts on three servers, with two workers. Then the servers become four or two, or one moves to another with
-more memory; and when a random number of buckets has moved, the victim is killed. With backups no acknowledged push is lost.
-Without, after the death of a server, the rows are those of the last checkpoint and what came since.
+more memory; and when a random number of buckets has moved, the victim is killed. With backups no acknowledged push is
+lost. Without, after the death of a server, the rows are those of the last checkpoint and what came since.
 
     python -m tests.soak.servers --moments 10 --seed 7
 """

@@ -199,7 +199,7 @@ class ServerSpec(_Document):
     def _sizes_in_order(self) -> ServerSpec:
         _check_sizes(self.min_replicas, self.replicas, self.max_replicas)
         if self.replicas < self.least:
-            raise _field_error("replicas", f"{self.replicas} is below 2, which backups need: each row is on two servers")
+            raise _field_error("replicas", f"{self.replicas} is below 2, which backups need: a row is on two servers")
         return self
 
 

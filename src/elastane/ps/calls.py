@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -76,7 +77,7 @@ class Directory:
             return owners, of_bucket
 
 
-class Call:
+class Call(ABC):
     """One pull or push. It is sent when it is made; `finish` takes the answers, and sends again until all is done.
 
     The caller has the lane's lock for both.
@@ -118,11 +119,13 @@ class Call:
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
             self.start()
 
+    @abstractmethod
     def _request(self, at: int) -> Request:
-        raise NotImplementedError
+        """What the server of this place is asked."""
 
+    @abstractmethod
     def _rows(self, at: int, rows: memoryview) -> None:
-        raise NotImplementedError
+        """Take the rows of its answer. Raises MalformedMessage."""
 
     def _order(self, at: int) -> Positions:
         return self._route.order[self._route.starts[at] : self._route.starts[at + 1]]
