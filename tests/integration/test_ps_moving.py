@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 
 from elastane.core.owners import ServerId
-from tests.integration.ps_driver import Cluster, cluster, pulled, random_of, workers
+from tests.integration.ps_driver import Cluster, ServerProcess, cluster, pulled, random_of, workers
 
 Record = Callable[[str, object], None]
 
@@ -109,23 +108,26 @@ def test_no_acknowledged_push_is_lost_in_random_kills(seed: int) -> None:
     killed_while_moving(100 + seed)
 
 
-def test_a_server_takes_a_bucket_of_which_it_has_heard_before() -> None:
+def test_a_bucket_is_served_until_its_taker_has_all_of_it() -> None:
+    def hand_over(bucket: int, to: ServerId) -> tuple[int, ServerProcess, int]:
+        owner = made.servers[made.owner(bucket)]
+        seen = len(owner.events)
+        owner.ask("hand_over", bucket, to)
+        return bucket, owner, seen
+
     with cluster(BUCKETS, owners=2, spare=1) as made:
-        made.back_up_all()
         giver, taker = made.servers[ServerId(0)], made.servers[ServerId(2)]
-        seen = len(giver.events)
+        for to in (taker.id, giver.id):  # There is a link between them after that.
+            made.wait_for_end([hand_over(0, to)])
+            made.hear()
         taker.pause()
-        giver.ask("hand_over", 0, taker.id)
-        while giver.ask("owned").entries[0].owner != taker.id:
-            pass  # It gives the bucket away, as far as it is concerned, while the other one has read nothing.
-        teller = threading.Thread(target=taker.ask, args=("learn", giver.ask("owned")))
-        teller.start()
+        under_way = hand_over(0, taker.id)
+        pulled(made.map.without_server(taker.id), N_IDS)
+        assert giver.ask("owned").entries[0].owner == giver.id
         taker.go_on()
-        teller.join()
-        made.wait_for_end([(0, giver, seen)])
-        made.merge_all()
-        assert made.map.entries[0][1:] == (taker.id, giver.id)
-        check_backups(made)
+        made.wait_for_end([under_way])
+        made.hear()
+        assert made.map.entries[0].owner == taker.id
 
 
 def test_an_old_owner_that_wakes_up_steps_down() -> None:

@@ -336,15 +336,21 @@ class Ownership:
                     return 0
                 # A page and what is pushed before and after it must go in the order in which the store had them.
                 page = next(pages, None)
-                if page is not None:
-                    link.send(Op.PAGE, frames.write_bucket(bucket, 0, page))
-                elif job.hand_over:
-                    return self._send_take(link, bucket)
-                else:
-                    ledger.joined[bucket] = True
-                    link.send(Op.MEMBERS, frames.write_members(engine.clocks.members()))
-                    epoch = next_turn(ledger.map.entries[bucket].epoch)
-                    return link.send(Op.COMPLETE, frames.write_bucket(bucket, epoch))
+                if page is None:
+                    sent = link.last
+                    break
+                link.send(Op.PAGE, frames.write_bucket(bucket, 0, page))
+        # The bucket is served here until the other server has all this: then it is away only for a moment.
+        link.wait(sent, lambda: link.lost or ledger.joining[bucket] != job.to)
+        with engine.order:
+            if ledger.joining[bucket] != job.to or link.lost:
+                return 0
+            if job.hand_over:
+                return self._send_take(link, bucket)
+            ledger.joined[bucket] = True
+            link.send(Op.MEMBERS, frames.write_members(engine.clocks.members()))
+            epoch = next_turn(ledger.map.entries[bucket].epoch)
+            return link.send(Op.COMPLETE, frames.write_bucket(bucket, epoch))
 
     def _send_take(self, link: Link, bucket: int) -> int:
         ledger = self._ledger

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from elastane.core.owners import Entry, OwnerMap, ServerId, next_turn
+from elastane.core.owners import Entry, OwnerMap, ServerId
 from elastane.model.errors import MalformedMessage
 from elastane.ps import frames, keys
 from elastane.ps.engine import Engine
@@ -87,10 +87,7 @@ class Receiver:
     def _begin(self, header: Header, body: memoryview) -> bool:
         del header
         bucket, epoch, rest = self._bucket(body)
-        known = self._ledger.map.entries[bucket]
-        # The giver may have said to others that it gives the bucket here before this server has read of it.
-        foretold = known.epoch == next_turn(epoch) and known.owner == self._ledger.me
-        if (known.epoch > epoch and not foretold) or self._ledger.state[bucket] >= State.OWNED:
+        if self._ledger.map.entries[bucket].epoch > epoch or self._ledger.state[bucket] >= State.OWNED:
             return False
         self._engine.forget(bucket)
         self._ledger.set_applied(bucket, frames.read_applied(rest))
