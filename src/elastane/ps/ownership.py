@@ -28,6 +28,8 @@ from elastane.ps.sockets import ask_for_map
 from elastane.ps.table_wire import write_table
 
 _LOOK_AROUND_S = 0.5
+_AT_ONCE = 8
+"""How many buckets are copied together, at most."""
 
 
 @dataclass(frozen=True)
@@ -269,7 +271,7 @@ class Ownership:
         for link in list(self._engine.links.values()):
             link.nudge()
 
-    # -- copying, one bucket at a time
+    # -- copying, some buckets to one server at a time: clients hear of all of them at once
 
     def _copy_all(self) -> None:
         while True:
@@ -278,79 +280,99 @@ class Ownership:
                     self._wake.wait()
                 if self._stopped:
                     return
-                job = self._jobs.popleft()
+                jobs = self._next_jobs()
             begin = time.monotonic()
             requests = self._engine.requests
-            try:
-                self._do(job)
-            except ElastaneError as error:
-                self._engine.tell(ReplicationFailed(job.bucket, job.to, str(error)))
+            self._do(jobs)
             if self._engine.requests != requests:
                 self._yield_to_requests(time.monotonic() - begin)
+
+    def _next_jobs(self) -> list[_Job]:
+        """The next job, and those behind it that are of its kind."""
+        first = self._jobs.popleft()
+        jobs = {first.bucket: first}
+        while self._jobs and len(jobs) < _AT_ONCE:
+            following = self._jobs[0]
+            if (following.to, following.hand_over) != (first.to, first.hand_over) or following.bucket in jobs:
+                break
+            jobs[following.bucket] = self._jobs.popleft()
+        return list(jobs.values())
 
     def _yield_to_requests(self, spent_s: float) -> None:
         """Rest after a copy for so long that copying takes no more than its share of the time."""
         with self._wake:
             self._wake.wait_for(lambda: self._stopped, spent_s * (1 / self._copy_share - 1))
 
-    def _do(self, job: _Job) -> None:
-        ledger, bucket = self._ledger, job.bucket
+    def _do(self, jobs: list[_Job]) -> None:
+        under_way = [(job, *found) for job in jobs if (found := self._copied(job)) is not None]
+        for _, link, _ in under_way:
+            # The buckets are served here until the other server has all this: then they are away only for a moment.
+            link.wait(link.last, lambda link=link: link.lost)  # type: ignore[misc]
         with self._engine.order:
-            if ledger.state[bucket] != State.OWNED:
-                raise RequestRefused(f"bucket {bucket} is not owned here")
-            if job.to == ledger.me:
-                raise RequestRefused(f"bucket {bucket} is here already")
-            link = self.link_to(job.to)
-            if ledger.backup[bucket] == job.to:
-                if not job.hand_over:
-                    epoch = ledger.map.entries[bucket].epoch
-                    self._engine.tell(Replicated(bucket, job.to, epoch))
-                    return
-                number = self._send_take(link, bucket)
-            else:
-                number = 0
-        if not number:
-            number = self._copy(link, job)
-        if not number:
-            return
-        applied = link.wait(number, lambda: link.lost)
-        if job.hand_over:
-            self._taken_or_not(bucket, job.to, applied=applied, link=link)
-        else:
-            self._joined_or_not(bucket, job.to, applied=applied, link=link)
+            asked = [(job, link, number or self._send_end(link, job)) for job, link, number in under_way]
+        for job, link, number in asked:
+            if number:
+                applied = link.wait(number, lambda link=link: link.lost)  # type: ignore[misc]
+                end = self._taken_or_not if job.hand_over else self._joined_or_not
+                end(job.bucket, job.to, applied=applied, link=link)
 
-    def _copy(self, link: Link, job: _Job) -> int:
-        """Send all of a bucket, and then that it is the other one's. The answer is that frame's number; 0: given up."""
+    def _copied(self, job: _Job) -> tuple[Link, int] | None:
+        """Send all of a bucket. The answer is the link, and the number of the last frame if the job ends with it.
+
+        None if there is nothing more to do for the job: it failed, or it was done.
+        """
+        ledger, bucket = self._ledger, job.bucket
+        try:
+            with self._engine.order:
+                if ledger.state[bucket] != State.OWNED:
+                    raise RequestRefused(f"bucket {bucket} is not owned here")
+                if job.to == ledger.me:
+                    raise RequestRefused(f"bucket {bucket} is here already")
+                link = self.link_to(job.to)
+                if ledger.backup[bucket] == job.to:
+                    if job.hand_over:
+                        return link, self._send_take(link, bucket)
+                    self._engine.tell(Replicated(bucket, job.to, ledger.map.entries[bucket].epoch))
+                    return None
+                self._send_begin(link, job)
+        except ElastaneError as error:
+            self._engine.tell(ReplicationFailed(bucket, job.to, str(error)))
+            return None
+        self._send_pages(link, job)
+        return link, 0
+
+    def _send_begin(self, link: Link, job: _Job) -> None:
         engine, ledger, bucket = self._engine, self._ledger, job.bucket
-        with engine.order:
-            ledger.joining[bucket] = job.to
-            applied = frames.write_applied(*ledger.applied_in(bucket))
-            link.send(Op.BEGIN, frames.write_bucket(bucket, ledger.map.entries[bucket].epoch, applied))
-            for held in engine.holds.of_bucket(bucket):
-                link.send(Op.FORWARD, frames.write_push(held), Flag.HOLD | Flag.COPIED)
-        pages = engine.store.pages(bucket)
+        ledger.joining[bucket] = job.to
+        applied = frames.write_applied(*ledger.applied_in(bucket))
+        link.send(Op.BEGIN, frames.write_bucket(bucket, ledger.map.entries[bucket].epoch, applied))
+        for held in engine.holds.of_bucket(bucket):
+            link.send(Op.FORWARD, frames.write_push(held), Flag.HOLD | Flag.COPIED)
+
+    def _send_pages(self, link: Link, job: _Job) -> None:
+        engine = self._engine
+        pages = engine.store.pages(job.bucket)
         while True:
             link.wait_for_room(copying=True)
             with engine.order:
-                if ledger.joining[bucket] != job.to or link.lost:
-                    return 0
+                if self._ledger.joining[job.bucket] != job.to or link.lost:
+                    return
                 # A page and what is pushed before and after it must go in the order in which the store had them.
                 page = next(pages, None)
                 if page is None:
-                    sent = link.last
-                    break
-                link.send(Op.PAGE, frames.write_bucket(bucket, 0, page))
-        # The bucket is served here until the other server has all this: then it is away only for a moment.
-        link.wait(sent, lambda: link.lost or ledger.joining[bucket] != job.to)
-        with engine.order:
-            if ledger.joining[bucket] != job.to or link.lost:
-                return 0
-            if job.hand_over:
-                return self._send_take(link, bucket)
-            ledger.joined[bucket] = True
-            link.send(Op.MEMBERS, frames.write_members(engine.clocks.members()))
-            epoch = next_turn(ledger.map.entries[bucket].epoch)
-            return link.send(Op.COMPLETE, frames.write_bucket(bucket, epoch))
+                    return
+                link.send(Op.PAGE, frames.write_bucket(job.bucket, 0, page))
+
+    def _send_end(self, link: Link, job: _Job) -> int:
+        """Say that the bucket is the other one's, or its copy whole. The answer is that frame's number; 0: given up."""
+        ledger, bucket = self._ledger, job.bucket
+        if link.lost or ledger.joining[bucket] != job.to:
+            return 0
+        if job.hand_over:
+            return self._send_take(link, bucket)
+        ledger.joined[bucket] = True
+        link.send(Op.MEMBERS, frames.write_members(self._engine.clocks.members()))
+        return link.send(Op.COMPLETE, frames.write_bucket(bucket, next_turn(ledger.map.entries[bucket].epoch)))
 
     def _send_take(self, link: Link, bucket: int) -> int:
         ledger = self._ledger

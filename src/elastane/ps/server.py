@@ -41,7 +41,7 @@ class ParameterServer:
         on_event: OnEvent,
         *,
         life: int = 0,
-        copy_share: float = 0.2,
+        copy_share: float = 0.1,
         most_body: int = frames.MAX_BODY,
     ) -> None:
         self.store = store
