@@ -58,6 +58,7 @@ bench: setup  ## Measure; see benchmarks/.
 	$(BIN)/python -m benchmarks.ps_wire
 	$(BIN)/python -m benchmarks.ps_rows
 	$(BIN)/python -m benchmarks.coordinator
+	$(BIN)/python -m benchmarks.sizing
 
 protos: setup  ## Generate the messages from the .proto files.
 	mkdir -p $(or $(OUT),src)
