@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from sqlalchemy import (
     BigInteger,
     Boolean,
@@ -15,6 +17,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    false,
 )
 
 metadata = MetaData(
@@ -48,10 +51,10 @@ runs = Table(
 """One life of one job each."""
 
 
-def _size(prefix: str = "") -> list[Column[object]]:
+def _size(prefix: str = "", *, nullable: bool = False) -> list[Column[Any]]:
     return [
-        Column(f"{prefix}workers", Integer, nullable=False),
-        Column(f"{prefix}ps", Integer, nullable=False),
+        Column(f"{prefix}workers", Integer, nullable=nullable),
+        Column(f"{prefix}ps", Integer, nullable=nullable),
         Column(f"{prefix}worker_cpu", Double),
         Column(f"{prefix}ps_cpu", Double),
     ]
@@ -79,6 +82,8 @@ windows = Table(
     Column("worker_memory_bytes", BigInteger),
     Column("ps_memory_bytes", BigInteger),
     Column("step", BigInteger),
+    Column("fixed_global_batch", Boolean, nullable=False, server_default=false()),
+    Index(None, "run_id", "at_s"),
 )
 """The raw rows: what each run measured, a stable stretch a row, as its master sent it."""
 
@@ -90,16 +95,16 @@ plans = Table(
     Column("number", BigInteger),
     Column("by_brain", Boolean, nullable=False),
     Column("planned_at", Double, nullable=False),
-    *_size("before_"),
+    *_size("before_", nullable=True),
     *_size("after_"),
-    Column("predicted_samples_per_s", Double),
-    Column("predicted_low", Double),
-    Column("predicted_high", Double),
+    Column("predicted_samples_per_s", Double, nullable=False),
+    Column("predicted_low", Double, nullable=False),
+    Column("predicted_high", Double, nullable=False),
     Column("reason", Text, nullable=False),
     Column("made_at_s", Double),
     Column("cost_s", Double),
     Column("realised_samples_per_s", Double),
-    Column("rolled_back", Boolean, nullable=False, server_default="0"),
+    Column("rolled_back", Boolean, nullable=False, server_default=false()),
     UniqueConstraint("run_id", "number"),
 )
 """Every change of size that was wanted, by the Brain or by the job itself, and what came of it.

@@ -45,7 +45,7 @@ class Size(_message.Message):
     def __init__(self, workers: _Optional[int] = ..., ps: _Optional[int] = ..., worker_cpu: _Optional[float] = ..., ps_cpu: _Optional[float] = ...) -> None: ...
 
 class WindowRow(_message.Message):
-    __slots__ = ("number", "at_s", "duration_s", "size", "batch_size", "samples_per_s", "step_s", "input_wait_s", "pull_s", "push_s", "sync_s", "hottest_share", "worker_cpu_used", "ps_cpu_used", "worker_memory_bytes", "ps_memory_bytes", "step")
+    __slots__ = ("number", "at_s", "duration_s", "size", "batch_size", "samples_per_s", "step_s", "input_wait_s", "pull_s", "push_s", "sync_s", "hottest_share", "worker_cpu_used", "ps_cpu_used", "worker_memory_bytes", "ps_memory_bytes", "step", "fixed_global_batch")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     AT_S_FIELD_NUMBER: _ClassVar[int]
     DURATION_S_FIELD_NUMBER: _ClassVar[int]
@@ -63,6 +63,7 @@ class WindowRow(_message.Message):
     WORKER_MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     PS_MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
+    FIXED_GLOBAL_BATCH_FIELD_NUMBER: _ClassVar[int]
     number: int
     at_s: float
     duration_s: float
@@ -80,7 +81,8 @@ class WindowRow(_message.Message):
     worker_memory_bytes: int
     ps_memory_bytes: int
     step: int
-    def __init__(self, number: _Optional[int] = ..., at_s: _Optional[float] = ..., duration_s: _Optional[float] = ..., size: _Optional[_Union[Size, _Mapping]] = ..., batch_size: _Optional[float] = ..., samples_per_s: _Optional[float] = ..., step_s: _Optional[float] = ..., input_wait_s: _Optional[float] = ..., pull_s: _Optional[float] = ..., push_s: _Optional[float] = ..., sync_s: _Optional[float] = ..., hottest_share: _Optional[float] = ..., worker_cpu_used: _Optional[float] = ..., ps_cpu_used: _Optional[float] = ..., worker_memory_bytes: _Optional[int] = ..., ps_memory_bytes: _Optional[int] = ..., step: _Optional[int] = ...) -> None: ...
+    fixed_global_batch: bool
+    def __init__(self, number: _Optional[int] = ..., at_s: _Optional[float] = ..., duration_s: _Optional[float] = ..., size: _Optional[_Union[Size, _Mapping]] = ..., batch_size: _Optional[float] = ..., samples_per_s: _Optional[float] = ..., step_s: _Optional[float] = ..., input_wait_s: _Optional[float] = ..., pull_s: _Optional[float] = ..., push_s: _Optional[float] = ..., sync_s: _Optional[float] = ..., hottest_share: _Optional[float] = ..., worker_cpu_used: _Optional[float] = ..., ps_cpu_used: _Optional[float] = ..., worker_memory_bytes: _Optional[int] = ..., ps_memory_bytes: _Optional[int] = ..., step: _Optional[int] = ..., fixed_global_batch: _Optional[bool] = ...) -> None: ...
 
 class ReportRequest(_message.Message):
     __slots__ = ("run", "sender", "row")
@@ -99,18 +101,22 @@ class Reported(_message.Message):
     def __init__(self, stored: _Optional[bool] = ...) -> None: ...
 
 class Limits(_message.Message):
-    __slots__ = ("min_workers", "max_workers", "min_ps", "max_ps", "cpu")
+    __slots__ = ("min_workers", "max_workers", "min_ps", "max_ps", "cpu", "worker_cpus", "ps_cpus")
     MIN_WORKERS_FIELD_NUMBER: _ClassVar[int]
     MAX_WORKERS_FIELD_NUMBER: _ClassVar[int]
     MIN_PS_FIELD_NUMBER: _ClassVar[int]
     MAX_PS_FIELD_NUMBER: _ClassVar[int]
     CPU_FIELD_NUMBER: _ClassVar[int]
+    WORKER_CPUS_FIELD_NUMBER: _ClassVar[int]
+    PS_CPUS_FIELD_NUMBER: _ClassVar[int]
     min_workers: int
     max_workers: int
     min_ps: int
     max_ps: int
     cpu: float
-    def __init__(self, min_workers: _Optional[int] = ..., max_workers: _Optional[int] = ..., min_ps: _Optional[int] = ..., max_ps: _Optional[int] = ..., cpu: _Optional[float] = ...) -> None: ...
+    worker_cpus: _containers.RepeatedScalarFieldContainer[float]
+    ps_cpus: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, min_workers: _Optional[int] = ..., max_workers: _Optional[int] = ..., min_ps: _Optional[int] = ..., max_ps: _Optional[int] = ..., cpu: _Optional[float] = ..., worker_cpus: _Optional[_Iterable[float]] = ..., ps_cpus: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class PlanRequest(_message.Message):
     __slots__ = ("run", "now_s", "limits", "remaining_samples", "with_history")
@@ -145,34 +151,44 @@ class Forecast(_message.Message):
     def __init__(self, samples_per_s: _Optional[float] = ..., low: _Optional[float] = ..., high: _Optional[float] = ...) -> None: ...
 
 class Planned(_message.Message):
-    __slots__ = ("plan", "size", "reason", "forecast", "like", "prior")
+    __slots__ = ("plan", "reason", "size", "before", "forecast", "present_samples_per_s", "pays_back_s", "observations", "rollback", "like", "prior")
     PLAN_FIELD_NUMBER: _ClassVar[int]
-    SIZE_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    BEFORE_FIELD_NUMBER: _ClassVar[int]
     FORECAST_FIELD_NUMBER: _ClassVar[int]
+    PRESENT_SAMPLES_PER_S_FIELD_NUMBER: _ClassVar[int]
+    PAYS_BACK_S_FIELD_NUMBER: _ClassVar[int]
+    OBSERVATIONS_FIELD_NUMBER: _ClassVar[int]
+    ROLLBACK_FIELD_NUMBER: _ClassVar[int]
     LIKE_FIELD_NUMBER: _ClassVar[int]
     PRIOR_FIELD_NUMBER: _ClassVar[int]
     plan: int
-    size: Size
     reason: str
+    size: Size
+    before: Size
     forecast: Forecast
+    present_samples_per_s: float
+    pays_back_s: float
+    observations: int
+    rollback: bool
     like: LikeRuns
     prior: _containers.RepeatedCompositeFieldContainer[PriorWindow]
-    def __init__(self, plan: _Optional[int] = ..., size: _Optional[_Union[Size, _Mapping]] = ..., reason: _Optional[str] = ..., forecast: _Optional[_Union[Forecast, _Mapping]] = ..., like: _Optional[_Union[LikeRuns, _Mapping]] = ..., prior: _Optional[_Iterable[_Union[PriorWindow, _Mapping]]] = ...) -> None: ...
+    def __init__(self, plan: _Optional[int] = ..., reason: _Optional[str] = ..., size: _Optional[_Union[Size, _Mapping]] = ..., before: _Optional[_Union[Size, _Mapping]] = ..., forecast: _Optional[_Union[Forecast, _Mapping]] = ..., present_samples_per_s: _Optional[float] = ..., pays_back_s: _Optional[float] = ..., observations: _Optional[int] = ..., rollback: _Optional[bool] = ..., like: _Optional[_Union[LikeRuns, _Mapping]] = ..., prior: _Optional[_Iterable[_Union[PriorWindow, _Mapping]]] = ...) -> None: ...
 
 class LikeRuns(_message.Message):
-    __slots__ = ("how", "runs", "worker_memory_bytes", "ps_memory_bytes", "size")
+    __slots__ = ("how", "runs", "worker_memory_bytes", "ps_memory_bytes", "last_size")
     HOW_FIELD_NUMBER: _ClassVar[int]
     RUNS_FIELD_NUMBER: _ClassVar[int]
     WORKER_MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     PS_MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
-    SIZE_FIELD_NUMBER: _ClassVar[int]
+    LAST_SIZE_FIELD_NUMBER: _ClassVar[int]
     how: str
     runs: int
     worker_memory_bytes: int
     ps_memory_bytes: int
-    size: Size
-    def __init__(self, how: _Optional[str] = ..., runs: _Optional[int] = ..., worker_memory_bytes: _Optional[int] = ..., ps_memory_bytes: _Optional[int] = ..., size: _Optional[_Union[Size, _Mapping]] = ...) -> None: ...
+    last_size: Size
+    def __init__(self, how: _Optional[str] = ..., runs: _Optional[int] = ..., worker_memory_bytes: _Optional[int] = ..., ps_memory_bytes: _Optional[int] = ..., last_size: _Optional[_Union[Size, _Mapping]] = ...) -> None: ...
 
 class OutcomeRequest(_message.Message):
     __slots__ = ("run", "number", "plan", "at_s", "before", "after", "forecast", "cost_s", "realised_samples_per_s", "rolled_back", "reason")
