@@ -191,8 +191,9 @@ def _register(**more: Any) -> pb.RegisterRequest:
     return request
 
 
-def _plan(**limits: Any) -> pb.PlanRequest:
-    return pb.PlanRequest(run="a", now_s=1.0, limits=pb.Limits(**{"min_workers": 1, "max_workers": 4, **limits}))
+def _plan(assumed_cost_s: float | None = None, **limits: Any) -> pb.PlanRequest:
+    allowed = pb.Limits(**{"min_workers": 1, "max_workers": 4, **limits})
+    return pb.PlanRequest(run="a", now_s=1.0, limits=allowed, assumed_cost_s=assumed_cost_s)
 
 
 def _outcome(**more: Any) -> pb.OutcomeRequest:
@@ -220,6 +221,7 @@ def _outcome(**more: Any) -> pb.OutcomeRequest:
         ("Plan", _plan(cpu=math.nan), "limits.cpu: nan"),
         ("Plan", _plan(worker_cpus=[-1.0]), "limits.cpus: -1"),
         ("Plan", pb.PlanRequest(run="a"), "limits.workers: 0 to 0"),
+        ("Plan", _plan(assumed_cost_s=math.nan), "assumed_cost_s: nan"),
         ("Outcome", _outcome(number=0), "number: 0"),
         ("Outcome", _outcome(cost_s=-1.0), "cost_s: -1"),
         ("Outcome", _outcome(at_s=1e6), "it is from the future"),
