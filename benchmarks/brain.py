@@ -1,8 +1,8 @@
 """One Brain under the reports of thousands of jobs, on SQLite and on PostgreSQL.
 
 Each job is simulated: a connection of its own, some minutes of rows that it brings along, a report of one row every ten
-seconds, and every five minutes (or as `--reports-a-plan` says) a question for a plan, which it follows. All jobs are in one
-process, beside the Brain's; what is measured is the time from a call to its answer, which comes after the commit.
+seconds, and every five minutes (or as `--reports-a-plan` says) a question for a plan, which it follows. All jobs are in
+one process, beside the Brain's; what is measured is the time from a call to its answer, which comes after the commit.
 Databases are durable: SQLite with synchronous=FULL, PostgreSQL with fsync.
 
 - steady: all jobs as above. Latencies of reports and of plans, rows a second, the share of a core that the Brain took.
