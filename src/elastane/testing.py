@@ -41,6 +41,9 @@ class MemoryPlatform:
         while True:
             yield await self._events.get()
 
+    def free_memory(self) -> None:
+        """Nodes that exist only in memory need none."""
+
     def _say(self, event: NodeEvent) -> None:
         self._known[event.node] = event
         self._events.put_nowait(event)

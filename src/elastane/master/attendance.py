@@ -15,6 +15,7 @@ from elastane.master.journal import Journal
 from elastane.master.node_manager import NodeManager
 from elastane.master.ps_manager import PSManager
 from elastane.master.rendezvous_server import RendezvousServer
+from elastane.master.stats_reporter import StatsReporter
 from elastane.master.task_manager import Grant, TaskManager
 from elastane.master.training_service import TrainingService
 from elastane.model.errors import DatasetMismatch, InvalidInput, MalformedMessage, RequestRefused, StaleLease
@@ -77,6 +78,8 @@ class Attendance:
             self._heartbeats.heard(name, self._clock())
         self._streams: set[asyncio.Task[Any]] = set()
         self._ended_why: str | None = None
+        self.stats: StatsReporter | None = None
+        """Who hears what the nodes' steps take; without one nobody wants to know."""
         self.closures: ClosureFeed | None = None
         """In a job that may have a coordinator."""
         node_manager.on_node_end.append(self._on_node_end)
@@ -222,6 +225,9 @@ class Attendance:
                     self._report(name, message.data_position)
                 case "define_evaluation" | "version_written" | "task_done" | "training_done":
                     self._handle_evaluation(name, message)
+                case "step_figures":
+                    if self.stats is not None:
+                        self.stats.heard(name, message.step_figures)
                 case "handover_word":
                     self._handover.heard(name, message.handover_word)
                 case (

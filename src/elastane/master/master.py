@@ -84,6 +84,11 @@ class JobMaster:
             asyncio.create_task(self.attendance.watch_heartbeats()),
             asyncio.create_task(self._watch_expiry()),
         ]
+        optimizer = self._components.optimizer
+        if optimizer is not None:
+            if not self._journal.resumed:
+                await optimizer.create()
+            watchers.append(asyncio.create_task(optimizer.run()))
         running = asyncio.create_task(self.node_manager.run())
         try:
             # A watcher ends only by an error of this program, which must not pass for a job that goes on.

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from elastane.model.event import NodeEvent
 from elastane.model.plan import ScalePlan
+from elastane.model.quantity import Memory
 
 
 class Scaler(Protocol):
@@ -35,3 +36,6 @@ class NodeMonitor(Protocol):
 
 class Platform(Scaler, NodeMonitor, Protocol):
     """A place where nodes live."""
+
+    def free_memory(self) -> Memory | None:
+        """What is left for more nodes; None where nobody knows."""

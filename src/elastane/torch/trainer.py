@@ -51,6 +51,7 @@ class Trainer:
         if settings.rehearse is not None:
             rehearse(model, settings.rehearse)
         self._global_batch_size = settings.global_batch_size
+        link.meter.fixed_global_batch = settings.global_batch_size is not None
         self._virtual = VirtualRanks(self._replica) if settings.deterministic else None
         self._part = 0
         self._feeds: dict[int, LockstepFeed] = {}

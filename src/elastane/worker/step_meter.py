@@ -30,6 +30,7 @@ class StepFigures(NamedTuple):
     cpu_s: float
     memory_bytes: int
     gpu_memory_bytes: int
+    fixed_global_batch: bool
 
 
 class CountedStream(Protocol):
@@ -45,6 +46,8 @@ class StepMeter:
 
     def __init__(self, say: Callable[[StepFigures], object]) -> None:
         self._say = say
+        self.fixed_global_batch = False
+        """Whether all workers share the samples of a step."""
         self._process: psutil.Process | None = None
         self._start(0.0)
 
@@ -93,6 +96,7 @@ class StepMeter:
                 time.process_time() - self._cpu_began,
                 self._process.memory_info().rss,
                 _gpu_memory_bytes(),
+                self.fixed_global_batch,
             )
         )
         self._start(now)

@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from elastane.core.exits import exit_reason
 from elastane.model.environment import ENV_NODE
 from elastane.model.errors import PlatformError
@@ -16,6 +18,7 @@ from elastane.model.event import NodeEvent
 from elastane.model.ids import NodeName
 from elastane.model.node import Node, NodeExit, NodeStatus, NodeType
 from elastane.model.plan import ScalePlan
+from elastane.model.quantity import Memory
 from elastane.platform.local.agent import MAX_COMMAND_BYTES
 
 
@@ -54,6 +57,9 @@ class LocalPlatform:
     async def events(self) -> AsyncIterator[NodeEvent]:
         while True:
             yield _event(await self._report())
+
+    def free_memory(self) -> Memory:
+        return Memory(psutil.virtual_memory().available)
 
     async def _report(self) -> dict[str, Any]:
         message = await asyncio.get_running_loop().sock_recv(self._agent, MAX_COMMAND_BYTES)

@@ -124,7 +124,7 @@ class Endless(_message.Message):
     def __init__(self) -> None: ...
 
 class StepFigures(_message.Message):
-    __slots__ = ("span_s", "steps", "samples", "input_wait_s", "pull_s", "push_s", "sync_s", "cpu_s", "memory_bytes", "gpu_memory_bytes")
+    __slots__ = ("span_s", "steps", "samples", "input_wait_s", "pull_s", "push_s", "sync_s", "cpu_s", "memory_bytes", "gpu_memory_bytes", "fixed_global_batch")
     SPAN_S_FIELD_NUMBER: _ClassVar[int]
     STEPS_FIELD_NUMBER: _ClassVar[int]
     SAMPLES_FIELD_NUMBER: _ClassVar[int]
@@ -135,6 +135,7 @@ class StepFigures(_message.Message):
     CPU_S_FIELD_NUMBER: _ClassVar[int]
     MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     GPU_MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    FIXED_GLOBAL_BATCH_FIELD_NUMBER: _ClassVar[int]
     span_s: float
     steps: int
     samples: int
@@ -145,7 +146,8 @@ class StepFigures(_message.Message):
     cpu_s: float
     memory_bytes: int
     gpu_memory_bytes: int
-    def __init__(self, span_s: _Optional[float] = ..., steps: _Optional[int] = ..., samples: _Optional[int] = ..., input_wait_s: _Optional[float] = ..., pull_s: _Optional[float] = ..., push_s: _Optional[float] = ..., sync_s: _Optional[float] = ..., cpu_s: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., gpu_memory_bytes: _Optional[int] = ...) -> None: ...
+    fixed_global_batch: bool
+    def __init__(self, span_s: _Optional[float] = ..., steps: _Optional[int] = ..., samples: _Optional[int] = ..., input_wait_s: _Optional[float] = ..., pull_s: _Optional[float] = ..., push_s: _Optional[float] = ..., sync_s: _Optional[float] = ..., cpu_s: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., gpu_memory_bytes: _Optional[int] = ..., fixed_global_batch: _Optional[bool] = ...) -> None: ...
 
 class LeaseRequest(_message.Message):
     __slots__ = ("dataset", "count")
