@@ -18,7 +18,9 @@ from rich.table import Table
 
 from elastane import __version__
 from elastane.cli.client import ControlClient, last_status, status_dict
+from elastane.cli.sizing import sizing_commands
 from elastane.cli.view import status_report
+from elastane.model.environment import ENV_BRAIN, ENV_BRAIN_TOKEN_FILE
 from elastane.model.errors import ElastaneError, InvalidInput, InvalidJobSpec, MasterUnreachable, RequestRefused
 from elastane.model.job_spec import Critical, DistributionStrategy, load_job
 from elastane.model.quantity import Memory
@@ -99,8 +101,26 @@ def run(
     script: Annotated[str | None, typer.Argument(help="The training script, or with -m a module.")] = None,
     arguments: Annotated[list[str] | None, typer.Argument(metavar="[ARGS]...", help="Arguments of the script.")] = None,
     workers: Annotated[
-        str, typer.Option(help="How many workers: 3, or 2:4 for two to four, starting with two.", metavar="N|MIN:MAX")
-    ] = "1",
+        str | None,
+        typer.Option(
+            help="How many workers: 3, or 2:4 for two to four, starting with two. One, unless it is said.",
+            metavar=_RANGE,
+            show_default=False,
+        ),
+    ] = None,
+    autoscale: Annotated[
+        bool, typer.Option("--autoscale", help="The job sizes itself, inside the sizes given or the machine's.")
+    ] = False,
+    autoscale_window: Annotated[
+        float, typer.Option(help="Seconds of work that are observed as one; three of them come before a change.")
+    ] = 8.0,
+    brain: Annotated[
+        str | None,
+        typer.Option(help="The Brain that knows like jobs, for --autoscale.", metavar="ADDRESS", envvar=ENV_BRAIN),
+    ] = None,
+    brain_token_file: Annotated[
+        Path | None, typer.Option(help="The file with its token.", metavar="FILE", envvar=ENV_BRAIN_TOKEN_FILE)
+    ] = None,
     evaluators: Annotated[
         int, typer.Option(help="How many nodes evaluate, and do not train; they have a worker's limits.", min=0)
     ] = 0,
@@ -166,7 +186,7 @@ def run(
 
     Ctrl-C drains the workers; a second one kills them. The exit code is 0 if the job succeeded.
     """
-    from elastane.cli.run import default_name, run_job, server_role, worker_range
+    from elastane.cli.run import autoscale_part, default_name, default_sizes, run_job, server_role, worker_range
     from elastane.cli.serve import serve_job
 
     command = _worker_command(script, arguments or [], worker_command, module=module)
@@ -179,6 +199,8 @@ def run(
     evaluator = {"replicas": evaluators, "restartCount": restarts, "resource": resource}
     if strategy is None:
         strategy = DistributionStrategy.RING_ALLREDUCE if ps is None else DistributionStrategy.PARAMETER_SERVER
+    if autoscale:
+        workers, ps = default_sizes(workers, ps, strategy)
     saves = {"everySeconds": ps_save_every, "everySteps": ps_save_steps, "keep": ps_keep}
     servers = server_role(
         ps,
@@ -194,7 +216,7 @@ def run(
             "metadata": {"name": name or default_name(script or "job")},
             "spec": {
                 "worker": {
-                    **worker_range(workers),
+                    **worker_range(workers or "1"),
                     "restartCount": restarts,
                     "critical": critical,
                     "resource": resource,
@@ -202,6 +224,7 @@ def run(
                 },
                 **({"evaluator": evaluator} if evaluators else {}),
                 **servers,
+                **autoscale_part(autoscale, autoscale_window, brain, brain_token_file),
                 "heartbeatTimeoutSeconds": heartbeat_timeout,
                 "taskTimeoutSeconds": task_timeout,
                 "maxTaskRetries": max_task_retries,
@@ -435,6 +458,9 @@ def delete(
             time.sleep(0.05)
         folder.remove()
         print(f"{folder.name}: deleted")
+
+
+sizing_commands(app)
 
 
 def _worker_command(script: str | None, arguments: list[str], given: str | None, *, module: bool) -> list[str]:

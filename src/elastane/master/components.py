@@ -244,14 +244,14 @@ def create_optimizer_if_needed(
     return JobResourceOptimizer(
         job,
         record,
-        LocalOptimizer(record),
+        LocalOptimizer(record, platform.change_cost_s),
         stats,
         node_manager,
         ps_manager,
         task_manager,
         events,
         journal.clock,
-        platform.free_memory,
+        platform.room,
     )
 
 

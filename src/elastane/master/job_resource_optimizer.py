@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from elastane.core.size_search import RULES
 from elastane.core.sizing_record import OptimizerStage, SizingRecord
 from elastane.master.event_log import EventLog
 from elastane.master.job_manager import JobManager
@@ -22,10 +21,12 @@ from elastane.model.ids import NodeName
 from elastane.model.job_spec import DistributionStrategy, ElasticJob
 from elastane.model.node import ExitReason, Node, NodeExit, NodeType
 from elastane.model.plan import ResourcePlan
-from elastane.model.quantity import Memory
 from elastane.model.sizing import Budget, JobKind, JobSize, Reading, Window
+from elastane.platform.base import Room
 
 LOOK_EVERY_S = 0.5
+STABLE_WINDOWS = 3
+"""After so many at one size the rules have had their chance to find a better one."""
 PATIENCE_S = 120.0
 """How long a change may take to come about before the job is taken as it is."""
 MEMORY_SHARE = 0.8
@@ -53,7 +54,7 @@ class JobResourceOptimizer:
         task_manager: TaskManager | None,
         events: EventLog,
         clock: Callable[[], float],
-        free_memory: Callable[[], Memory | None],
+        room: Callable[[], Room | None],
     ) -> None:
         self.record = record
         self.optimizer = optimizer
@@ -65,7 +66,7 @@ class JobResourceOptimizer:
         self._task_manager = task_manager
         self._events = events
         self._clock = clock
-        self._free_memory = free_memory
+        self._room = room
         self._fresh = False
         self._told_realised = len(record.changes)
         self._killed: list[Node] = []
@@ -155,7 +156,7 @@ class JobResourceOptimizer:
         plan = await self.optimizer.generate_opt_plan(stage, self.config())
         decision = plan.decision
         if decision is None or not self._carry_out(plan):
-            if self._windows_here() >= RULES.stable_windows:
+            if self._windows_here() >= STABLE_WINDOWS:
                 self._advance()
             return
         self.record.began(decision, self._clock(), self.samples_done())
@@ -217,7 +218,7 @@ class JobResourceOptimizer:
         self.record.observed(window)
         self._fresh = True
         changes = self.record.changes
-        if len(changes) > self._told_realised and self._windows_here() >= RULES.stable_windows:
+        if len(changes) > self._told_realised and self._windows_here() >= STABLE_WINDOWS:
             self._told_realised = len(changes)
             change = changes[-1]
             self._events.emit(
@@ -253,11 +254,15 @@ class JobResourceOptimizer:
         )
 
     def _most(self, allowed: int, present: int, role: NodeType) -> int:
-        """How many nodes of a role there may be, by the memory that is left for more."""
-        free, each = self._free_memory(), self.stats.peaks.get(role, 0)
-        if free is None or not each:
+        """How many nodes of a role there may be, by the memory that is left and by the cores that each really uses."""
+        room, memory = self._room(), self.stats.peaks.get(role, 0)
+        if room is None or not memory or not self.record.windows:
             return allowed
-        return min(allowed, present + int(MEMORY_SHARE * free.bytes / each))
+        by_memory = present + int(MEMORY_SHARE * room.free_memory.bytes / memory)
+        newest = self.record.windows[-1]
+        cpu = (newest.worker_cpu_used if role is NodeType.WORKER else newest.ps_cpu_used) or 0.0
+        by_cpu = round(room.cpu / cpu) if cpu else allowed
+        return max(present, min(allowed, by_memory, by_cpu))
 
     def _servers(self) -> dict[NodeName, ServerMemory]:
         """The servers that stay, with how their memory grew."""

@@ -113,6 +113,13 @@ class JobMaster:
         self._conclude(outcome)
         return outcome
 
+    async def explained(self) -> control_pb2.SizingView | None:
+        """Why the job had its size, to be kept; None if it did not size itself."""
+        optimizer = self._components.optimizer
+        if optimizer is None or not optimizer.acts:
+            return None
+        return await self.control.explain(control_pb2.ExplainRequest())
+
     async def close(self, grace_s: float = 2.0) -> None:
         """Stop to answer; watchers have so long to fetch the last events."""
         self.control.end()

@@ -1,4 +1,8 @@
-"""ResourceOptimizer: who says what a job should have. LocalOptimizer knows its own job; BrainOptimizer asks the Brain."""
+"""ResourceOptimizer: who says what a job should have. LocalOptimizer knows its own job; BrainOptimizer asks the Brain.
+
+The rules that it asks need numpy and scipy. They are imported when there is something to decide: most jobs never have,
+and every master would start later for it.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from elastane.core import memory_growth, size_search, throughput
-from elastane.core.size_search import SearchRules
 from elastane.core.sizing_record import OptimizerStage, SizingRecord
 from elastane.model.errors import InvalidInput
 from elastane.model.ids import NodeName
@@ -80,15 +82,20 @@ class ResourceOptimizer(Protocol):
 class LocalOptimizer:
     """Decides from what was observed of its own job, which it keeps in memory."""
 
-    def __init__(self, record: SizingRecord, rules: SearchRules = size_search.RULES) -> None:
+    def __init__(self, record: SizingRecord, assumed_cost_s: float | None = None) -> None:
         self._record = record
-        self._rules = rules
+        self._assumed_cost_s = assumed_cost_s
         self.history: History = NO_HISTORY
         """What somebody else knew of like jobs."""
 
     async def generate_opt_plan(self, stage: OptimizerStage, config: OptimizerConfig) -> ResourcePlan:
+        from elastane.core import size_search
+
         if stage is OptimizerStage.CREATE:
             return plan_of(size_search.first_size(config.kind, config.budget, self.history), config)
+        rules = size_search.RULES
+        if self._assumed_cost_s is not None:
+            rules = replace(rules, assumed_cost_s=self._assumed_cost_s)
         budget = stage_budget(stage, config.budget, self._record.size)
         windows, changes = list(self._record.windows), list(self._record.changes)
         # The fit takes a while, and what it needs even longer to be imported: the master goes on meanwhile.
@@ -101,7 +108,7 @@ class LocalOptimizer:
             config.remaining_samples,
             self.history,
             config.now_s,
-            self._rules,
+            rules,
         )
         return plan_of(found, config)
 
@@ -116,6 +123,8 @@ class LocalOptimizer:
     async def generate_resource_plan_with_optimizer(self, config: OptimizerConfig) -> ResourcePlan:
         if config.wanted is None:
             raise InvalidInput("size: say which one")
+        from elastane.core import throughput
+
         model = await asyncio.to_thread(throughput.fit, config.kind, list(self._record.windows), self.history)
         predicted = model.predict(config.wanted)
         why = f"{config.wanted}: {model.limit(config.wanted)}"
@@ -149,6 +158,8 @@ def _resized(resource: NodeResource, cpu: float | None) -> NodeResource:
 
 def oom_plan(oom_nodes: Sequence[Node], config: OptimizerConfig) -> ResourcePlan:
     """Twice the memory for each of these nodes."""
+    from elastane.core import memory_growth
+
     given: dict[NodeName, NodeResource] = {}
     lines = []
     for node in oom_nodes:
@@ -164,6 +175,8 @@ def oom_plan(oom_nodes: Sequence[Node], config: OptimizerConfig) -> ResourcePlan
 
 def memory_moves(config: OptimizerConfig) -> ResourcePlan:
     """More memory for the parameter servers that would come to their limit before the job ends."""
+    from elastane.core import memory_growth
+
     given: dict[NodeName, NodeResource] = {}
     lines = []
     for name, server in config.servers.items():

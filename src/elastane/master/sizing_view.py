@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import statistics
+from typing import TYPE_CHECKING
 
-from elastane.core.throughput import ThroughputModel, fit
 from elastane.master.job_resource_optimizer import JobResourceOptimizer
 from elastane.model.errors import InvalidInput, RequestRefused
 from elastane.model.sizing import JobSize, Prediction, check_size
 from elastane.rpc.protos import control_pb2 as pb
+
+if TYPE_CHECKING:
+    from elastane.core.throughput import ThroughputModel
 
 MOST_WINDOWS = 50
 """How many of the newest windows are shown."""
@@ -48,6 +51,8 @@ async def explain(job: str, optimizer: JobResourceOptimizer) -> pb.SizingView:
             node=name, cpu=use.cpu, memory_bytes=use.memory_bytes, gpu_memory_bytes=use.gpu_memory_bytes
         )
     if record.windows:
+        from elastane.core.throughput import fit  # It needs numpy and scipy, which a master does without.
+
         model = await asyncio.to_thread(fit, optimizer.kind, list(record.windows))
         view.model = ", ".join(f"{name} {value:.3g}" for name, value in model.coefficients)
         view.limit = model.limit(now)

@@ -85,7 +85,7 @@ class StatsReporter:
         self._events = events
         self._clock = clock
         # A worker speaks once a second, so a window has as many readings as seconds.
-        readings = max(3, round(window_s))
+        readings = max(2, round(window_s))
         self._windows = StableWindows(WindowRules(readings=readings, warm_up_s=max(1.0, 3 * window_s / 8)))
         self._said: dict[NodeName, _Said] = {}
         self._members: frozenset[NodeName] = frozenset()

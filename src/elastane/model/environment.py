@@ -1,4 +1,4 @@
-"""The variables that a platform sets for a node, and that `elastane.join()` and guests read."""
+"""The variables that a platform sets for a node, and that `elastane.join()`, guests and masters read."""
 
 ENV_MASTER = "ELASTANE_MASTER"
 """HOST:PORT of the job's master."""
@@ -14,3 +14,9 @@ ENV_NODE = "ELASTANE_NODE"
 
 ENV_MEMORY = "ELASTANE_MEMORY"
 """A folder in memory that outlives the node, as long as its job runs on this machine."""
+
+ENV_BRAIN = "ELASTANE_BRAIN"
+"""HOST:PORT of the Brain, for masters."""
+
+ENV_BRAIN_TOKEN_FILE = "ELASTANE_BRAIN_TOKEN_FILE"  # noqa: S105  # likewise
+"""A file that holds the Brain's token."""

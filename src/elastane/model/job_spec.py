@@ -199,7 +199,7 @@ class ServerSpec(_Document):
 class AutoscaleSpec(_Document):
     """The job sizes itself, inside the bounds of its roles."""
 
-    window_seconds: Annotated[float, Field(ge=3, le=3600, allow_inf_nan=False)] = 8.0
+    window_seconds: Annotated[float, Field(ge=2, le=3600, allow_inf_nan=False)] = 8.0
     """How long the job's work is observed for one window; three of them come before a change."""
     cpu: Annotated[float, Field(gt=0, le=10**6)] | None = None
     """Cores that all nodes may have together; a node without a limit of its own counts as one."""
