@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from elastane import __version__
+from elastane.cli.brain import brain
 from elastane.cli.client import ControlClient, last_status, status_dict
 from elastane.cli.sizing import sizing_commands
 from elastane.cli.view import status_report
@@ -316,6 +317,9 @@ def worker(
     from elastane.cli.closure_worker import serve_closures
 
     serve_closures(port)
+
+
+app.command()(brain)
 
 
 @app.command(context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True})

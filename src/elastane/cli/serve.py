@@ -20,20 +20,20 @@ _SHORTEST_TOKEN = 16
 
 async def serve_job(job: ElasticJob, events: Path | None, *, port: int = 0, token_file: Path | None = None) -> int:
     """Serve until the job ends; the answer is the exit code. Being stopped is this command's way to end well."""
-    token = None if token_file is None else _token_in(token_file)
-    _check_free(port)
+    token = None if token_file is None else token_in(token_file)
+    check_free(port)
     local = LocalJob(job, events, address=f"127.0.0.1:{port}" if port else "", token=token)
     record = await local.start()
     where = token_file or local.folder.path / "token"
     if token is None:
-        _write_token(where, record.token)
+        write_token(where, record.token)
     say(f"export {ENV_MASTER}={record.address} {ENV_TOKEN_FILE}={shlex.quote(str(where.absolute()))}")
     end, stopped_by = await show_job(local, record, PlainView())
     code = conclude(end, stopped_by)
     return 0 if end["end"] == "stopped" else code
 
 
-def _token_in(path: Path) -> str | None:
+def token_in(path: Path) -> str | None:
     """The token in a file; None if there is no such file. Raises InvalidInput for one that is no token."""
     try:
         token = path.read_text().strip()
@@ -48,7 +48,7 @@ def _token_in(path: Path) -> str | None:
     return token
 
 
-def _check_free(port: int) -> None:
+def check_free(port: int) -> None:
     """Raises InvalidInput for a port that is taken. The master would find out too, but only in its log."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -58,7 +58,7 @@ def _check_free(port: int) -> None:
             raise InvalidInput(f"port: {port} cannot be listened on: {error.strerror}") from None
 
 
-def _write_token(path: Path, token: str) -> None:
+def write_token(path: Path, token: str) -> None:
     """Beside, and renamed: who waits for the file finds all of it. Only this user may read it."""
     beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:

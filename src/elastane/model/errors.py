@@ -51,6 +51,14 @@ class MasterUnreachable(ElastaneError):
     """The job's master does not answer at its address."""
 
 
+class BrainUnreachable(ElastaneError):
+    """The Brain does not answer, or not in time, or has too much to do; a job goes on without it."""
+
+
+class DatabaseUnavailable(ElastaneError):
+    """The Brain's database does not answer, or cannot be used; nothing was stored."""
+
+
 class NodeUnfit(ElastaneError):
     """This worker computes wrongly, or far more slowly than the others, and would spoil every step."""
 

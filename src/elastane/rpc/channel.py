@@ -1,4 +1,4 @@
-"""The client side: a channel to one master, with the token on every call."""
+"""The client side: a channel to one master or Brain, with the token on every call."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import grpc
 from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message import Message
 
-from elastane.model.errors import ElastaneError, MalformedMessage, MasterUnreachable, RequestRefused
+from elastane.model.errors import BrainUnreachable, ElastaneError, MalformedMessage, MasterUnreachable, RequestRefused
 from elastane.rpc.messages import CHANNEL_OPTIONS, parse
 
 R = TypeVar("R", bound=Message)
@@ -38,18 +38,20 @@ def _serialize(message: Message) -> bytes:
     return message.SerializeToString()
 
 
-class MasterChannel:
-    """Calls to the master at `address`; every error comes out as an ElastaneError."""
+class Channel:
+    """Calls to one server at `address`; every error comes out as an ElastaneError."""
 
-    def __init__(self, address: str, token: str) -> None:
+    def __init__(self, address: str, token: str, who: str, unreachable: type[ElastaneError]) -> None:
+        self._who = who
+        self._unreachable = unreachable
         self.address = address
         self._metadata = (("authorization", f"Bearer {token}"),)
-        # A proxy of the environment is for the web, not for a master on this machine.
+        # A proxy of the environment is for the web, not for a server on this machine.
         options = [
             *CHANNEL_OPTIONS,
             ("grpc.service_config", _RETRIES),
             ("grpc.enable_http_proxy", 0),
-            # A master that died is back soon, at the same address.
+            # A server that died is back soon, at the same address.
             ("grpc.initial_reconnect_backoff_ms", 50),
             ("grpc.min_reconnect_backoff_ms", 50),
             ("grpc.max_reconnect_backoff_ms", 1000),
@@ -88,7 +90,21 @@ class MasterChannel:
     def _translated(self, error: grpc.aio.AioRpcError) -> ElastaneError:
         details = error.details() or error.code().name
         if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED):
-            return MasterUnreachable(f"the master at {self.address} does not answer ({details})")
+            return self._unreachable(f"{self._who} at {self.address} does not answer ({details})")
         if error.code() is grpc.StatusCode.INVALID_ARGUMENT:
             return MalformedMessage(details)
         return RequestRefused(details)
+
+
+class MasterChannel(Channel):
+    """Calls to a master; one that does not answer is a MasterUnreachable."""
+
+    def __init__(self, address: str, token: str) -> None:
+        super().__init__(address, token, "the master", MasterUnreachable)
+
+
+class BrainChannel(Channel):
+    """Calls to a Brain; one that does not answer is a BrainUnreachable."""
+
+    def __init__(self, address: str, token: str) -> None:
+        super().__init__(address, token, "the Brain", BrainUnreachable)

@@ -1,0 +1,115 @@
+"""The advisor: which runs are like another, how far each is to be believed, and what follows for the one that asks.
+
+Like is, first, a run of the same code and data; where there is none, of the same user and model; where there is none
+either, of the same kind. Nothing in here does I/O.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from elastane.brain.runs import PastRun
+from elastane.core.size_search import decide, first_size
+from elastane.model.brain import Likeness, LikeRuns, ReportedWindow
+from elastane.model.quantity import Memory
+from elastane.model.sizing import (
+    Budget,
+    Change,
+    Decision,
+    History,
+    JobKind,
+    JobSize,
+    NoDecision,
+    PriorWindow,
+)
+
+MOST_LIKE_RUNS = 10
+OWN_WINDOWS_A_SIZE = 20
+PRIOR_WINDOWS_A_SIZE = 3
+
+HALF_LIFE_S = 14 * 86_400.0
+"""After so long a run is believed half as much: code, data and machines change."""
+USUAL_ERROR = 0.1
+"""A run whose predictions were so far off is believed half as much as one whose were exact."""
+UNKNOWN_ERROR = 0.1
+"""What is assumed of a run for which nothing was predicted."""
+
+_BELIEF = {Likeness.CODE_AND_DATA: 1.0, Likeness.USER_AND_MODEL: 0.4, Likeness.KIND: 0.1}
+_ENDED_BADLY = frozenset({"failed", "oom"})
+
+
+def weight(past: PastRun, likeness: Likeness, now: float) -> float:
+    """How far a past run is to be believed, from 0 to 1: by likeness, recency, and how well it was predicted."""
+    age_s = max(0.0, now - past.started_at)
+    error = statistics.median(past.relative_errors) if past.relative_errors else UNKNOWN_ERROR
+    recency: float = 0.5 ** (age_s / HALF_LIFE_S)
+    return _BELIEF[likeness] * recency / (1 + error / USUAL_ERROR)
+
+
+def learn(likeness: Likeness, pasts: Sequence[PastRun], now: float) -> tuple[History, LikeRuns]:
+    """What like runs teach: their windows with weights, newest run first, where they ended, and the memory they had."""
+    weights = {past.run: weight(past, likeness, now) for past in pasts}
+    prior = [
+        PriorWindow(reported.window, weights[past.run])
+        for past in pasts
+        for reported in thinned(past.windows, PRIOR_WINDOWS_A_SIZE)
+    ]
+    last_size = _last_size(likeness, pasts, weights)
+    rows = [reported for past in pasts for reported in past.windows]
+    like = LikeRuns(
+        how=likeness,
+        runs=len(pasts),
+        worker_memory=_largest(row.worker_memory for row in rows),
+        ps_memory=_largest(row.ps_memory for row in rows),
+        last_size=last_size,
+    )
+    return History(tuple(prior), last_size), like
+
+
+def advise(
+    kind: JobKind,
+    own: Sequence[ReportedWindow],
+    changes: Sequence[Change],
+    budget: Budget,
+    remaining_samples: float | None,
+    history: History,
+    now_s: float,
+) -> Decision | NoDecision:
+    """What the run should do next: a first size from the history alone; from its first window on, the usual rules."""
+    windows = [reported.window for reported in thinned(own, OWN_WINDOWS_A_SIZE)]
+    if not windows:
+        return first_size(kind, budget, history)
+    return decide(kind, windows, changes, budget, remaining_samples, history, now_s)
+
+
+def thinned(rows: Sequence[ReportedWindow], most: int) -> list[ReportedWindow]:
+    """At most so many of each size, the newest, in the order in which they came."""
+    seen: defaultdict[JobSize, int] = defaultdict(int)
+    kept = []
+    for row in reversed(rows):
+        seen[row.window.size] += 1
+        if seen[row.window.size] <= most:
+            kept.append(row)
+    return kept[::-1]
+
+
+def _last_size(likeness: Likeness, pasts: Sequence[PastRun], weights: dict[str, float]) -> JobSize | None:
+    """Where the most believed run of the same code and data ended; of runs less like, where the weighted median did."""
+    ends = [(past.windows[-1].window.size, weights[past.run]) for past in pasts if past.exit_reason not in _ENDED_BADLY]
+    if not ends:
+        return None
+    if likeness is Likeness.CODE_AND_DATA:
+        return max(ends, key=lambda end: end[1])[0]
+    half = sum(belief for _, belief in ends) / 2
+    passed = 0.0
+    for size, belief in sorted(ends, key=lambda end: (end[0].workers, end[0].ps)):
+        passed += belief
+        if passed >= half:
+            return size
+    return ends[-1][0]
+
+
+def _largest(memories: Iterable[Memory | None]) -> Memory | None:
+    return max((memory for memory in memories if memory is not None), default=None)
