@@ -19,6 +19,22 @@ from rich.table import Table
 from elastane import __version__
 from elastane.cli.brain import brain
 from elastane.cli.client import ControlClient, last_status, status_dict
+from elastane.cli.options import (
+    RANGE,
+    EventsOption,
+    HeartbeatTimeoutOption,
+    JobArgument,
+    JsonOption,
+    MaxTaskRetriesOption,
+    NodeArgument,
+    PodManagerOption,
+    StrategyOption,
+    TaskFaultToleranceOption,
+    TaskManagerOption,
+    TaskTimeoutOption,
+    TrainingServiceOption,
+    WorkerCommandOption,
+)
 from elastane.cli.sizing import sizing_commands
 from elastane.cli.view import status_report
 from elastane.model.environment import ENV_BRAIN, ENV_BRAIN_TOKEN_FILE
@@ -34,39 +50,6 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-
-_RANGE = "N|MIN:MAX"
-
-JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="The job's name; `elastane jobs` lists them.")]
-NodeArgument = Annotated[str, typer.Argument(metavar="NODE", help="A node's name, such as worker-0.")]
-PodManagerOption = Annotated[bool, typer.Option(help="Launch and follow the workers.")]
-TaskManagerOption = Annotated[bool, typer.Option(help="Lease shards of the data to the workers.")]
-TrainingServiceOption = Annotated[
-    bool | None,
-    typer.Option(
-        "--training-service/--no-training-service",
-        help="Evaluate the model while it is trained; on where the job launches workers and has tasks.",
-        show_default=False,
-    ),
-]
-TaskFaultToleranceOption = Annotated[
-    bool, typer.Option(help="Give a lost worker's shards to others at once, not by the task time-out.")
-]
-StrategyOption = Annotated[
-    DistributionStrategy, typer.Option(help="How the workers' updates meet; ring-allreduce forms worlds of them.")
-]
-WorkerCommandOption = Annotated[
-    str | None, typer.Option(help="What each worker runs, in place of a script.", metavar="COMMAND")
-]
-EventsOption = Annotated[
-    Path | None, typer.Option(help="Append every event to this file, a JSON object a line.", metavar="FILE")
-]
-HeartbeatTimeoutOption = Annotated[float, typer.Option(help="Seconds of silence after which a worker is lost.")]
-TaskTimeoutOption = Annotated[
-    float, typer.Option(help="Least seconds without progress after which a worker is replaced.")
-]
-MaxTaskRetriesOption = Annotated[int, typer.Option(help="Tries of one shard before the job fails.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 
 def main() -> None:
@@ -105,7 +88,7 @@ def run(
         str | None,
         typer.Option(
             help="How many workers: 3, or 2:4 for two to four, starting with two. One, unless it is said.",
-            metavar=_RANGE,
+            metavar=RANGE,
             show_default=False,
         ),
     ] = None,
@@ -162,7 +145,7 @@ def run(
     worker_command: WorkerCommandOption = None,
     ps: Annotated[
         str | None,
-        typer.Option(help="How many parameter servers: 2, or 1:4 for one to four, starting with one.", metavar=_RANGE),
+        typer.Option(help="How many parameter servers: 2, or 1:4 for one to four, starting with one.", metavar=RANGE),
     ] = None,
     ps_memory: Annotated[str | None, typer.Option(help="Memory for each server, such as 8Gi.")] = None,
     ps_cpu: Annotated[float | None, typer.Option(help="Cores for each server.")] = None,

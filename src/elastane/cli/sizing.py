@@ -11,14 +11,13 @@ import typer
 from google.protobuf.json_format import MessageToDict, ParseDict
 
 from elastane.cli.client import ControlClient
+from elastane.cli.options import JobArgument, JsonOption
 from elastane.model.errors import InvalidInput, RequestRefused
 from elastane.platform.local.registry import JobFolder
 from elastane.rpc.protos import control_pb2 as pb
 
 WIDTH = 48
 """Columns of the plot."""
-
-JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="The job's name; `elastane jobs` lists them.")]
 
 
 def sizing_commands(app: typer.Typer) -> None:
@@ -27,9 +26,7 @@ def sizing_commands(app: typer.Typer) -> None:
     app.command()(plan)
 
 
-def explain(
-    job: JobArgument, as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False
-) -> None:
+def explain(job: JobArgument, as_json: JsonOption = False) -> None:
     """Say why a job has its size: what was observed, the curve fitted to it, each decision, and what would be next."""
     view = asyncio.run(_view(JobFolder.find(job)))
     if as_json:
@@ -75,7 +72,9 @@ def prediction_line(point: pb.SizePoint) -> str:
     """One line that a person can check."""
     now = point.observed
     change = f", {100 * (point.samples_per_s / now - 1):+.0f}% against {_speed(now)} now" if now else ""
-    return f"{_speed(point.samples_per_s)} samples/s ({_speed(point.low)} to {_speed(point.high)}){change}; {point.reason}"
+    return (
+        f"{_speed(point.samples_per_s)} samples/s ({_speed(point.low)} to {_speed(point.high)}){change}; {point.reason}"
+    )
 
 
 def explanation(view: pb.SizingView) -> list[str]:

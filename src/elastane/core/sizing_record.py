@@ -60,6 +60,8 @@ class SizingRecord:
         self.lines: list[Line] = []
         self.pending: Pending | None = None
         self.oom_kills = 0
+        self.run = ""
+        """What this life of the job is called, unlike any other."""
 
     @property
     def size(self) -> JobSize | None:
@@ -74,6 +76,10 @@ class SizingRecord:
     def present_samples_per_s(self) -> float | None:
         """The median of the newest windows of one size."""
         return _speed([window for window in self.windows if window.size == self.windows[-1].size][-3:])
+
+    def named(self, run: str) -> None:
+        """This life of the job has a name."""
+        self.run = run
 
     def entered(self, stage: OptimizerStage) -> None:
         """The job has come to a stage."""
@@ -131,6 +137,7 @@ class SizingRecord:
             "lines": [asdict(line) for line in self.lines],
             "pending": None if self.pending is None else asdict(self.pending),
             "oom_kills": self.oom_kills,
+            "run": self.run,
         }
 
     def load(self, state: dict[str, Any], now: float) -> None:  # noqa: ARG002  # its times are the job's own
@@ -142,6 +149,7 @@ class SizingRecord:
         pending = state["pending"]
         self.pending = None if pending is None else Pending(**{**pending, "decision": _decision(pending["decision"])})
         self.oom_kills = state["oom_kills"]
+        self.run = state["run"]
 
 
 def _speed(windows: Sequence[Window]) -> float | None:

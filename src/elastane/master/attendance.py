@@ -225,11 +225,8 @@ class Attendance:
                     self._report(name, message.data_position)
                 case "define_evaluation" | "version_written" | "task_done" | "training_done":
                     self._handle_evaluation(name, message)
-                case "step_figures":
-                    if self.stats is not None:
-                        self.stats.heard(name, message.step_figures)
-                case "handover_word":
-                    self._handover.heard(name, message.handover_word)
+                case "step_figures" | "handover_word":
+                    self._handle_word(name, message)
                 case (
                     "server_holds"
                     | "buckets_changed"
@@ -283,6 +280,12 @@ class Attendance:
                 self._training_service.task_done(name, evaluation_wire.checked_task_done(message.task_done))
             case "training_done":
                 self._training_service.training_done(name, message.training_done.step)
+
+    def _handle_word(self, name: NodeName, message: pb.NodeMessage) -> None:
+        if message.WhichOneof("body") == "handover_word":
+            self._handover.heard(name, message.handover_word)
+        elif self.stats is not None:
+            self.stats.heard(name, message.step_figures)
 
     def _handle_world(self, name: NodeName, message: pb.NodeMessage) -> None:
         match message.WhichOneof("body"):

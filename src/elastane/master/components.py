@@ -13,18 +13,20 @@ Control, the commands. Nothing here knows how a component does its work; this fi
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
 from elastane.core.sizing_record import SizingRecord
 from elastane.master.attendance import Attendance
+from elastane.master.brain_optimizer import BrainOptimizer, run_identity
 from elastane.master.closure_feed import ClosureFeed
 from elastane.master.control import Control
 from elastane.master.event_log import EventLog
 from elastane.master.guest_handover import GuestHandover
 from elastane.master.guest_manager import GuestManager
 from elastane.master.job_manager import JobManager
-from elastane.master.job_resource_optimizer import JobResourceOptimizer
+from elastane.master.job_resource_optimizer import JobResourceOptimizer, kind_of
 from elastane.master.journal import Journal
 from elastane.master.journal_copies import JournalCopies
 from elastane.master.ps_manager import PSManager
@@ -241,10 +243,12 @@ def create_optimizer_if_needed(
         journal.clock,
         window_s=(job.spec.autoscale or AutoscaleSpec()).window_seconds,
     )
-    return JobResourceOptimizer(
+    local = LocalOptimizer(record, platform.change_cost_s)
+    brain = create_brain_optimizer_if_needed(job, record, local, stats, events, journal)
+    optimizer = JobResourceOptimizer(
         job,
         record,
-        LocalOptimizer(record, platform.change_cost_s),
+        brain or local,
         stats,
         node_manager,
         ps_manager,
@@ -253,6 +257,27 @@ def create_optimizer_if_needed(
         journal.clock,
         platform.room,
     )
+    if brain is not None:
+        optimizer.on_observed.append(brain.observed)
+        optimizer.on_change.append(brain.changed)
+    return optimizer
+
+
+def create_brain_optimizer_if_needed(
+    job: ElasticJob,
+    record: SizingRecord,
+    local: LocalOptimizer,
+    stats: StatsReporter,
+    events: EventLog,
+    journal: Journal,
+) -> BrainOptimizer | None:
+    spec = job.spec.autoscale
+    if spec is None or spec.brain is None:
+        return None
+    if not record.run:
+        record.named(f"{job.name}-{secrets.token_hex(8)}")
+    run = run_identity(job, record.run, kind_of(job))
+    return BrainOptimizer(spec, run, record, local, lambda: stats.peaks, events, journal.clock)
 
 
 def create_handover_if_needed(job: ElasticJob, events: EventLog, tell: Tell, journal: Journal) -> GuestHandover | None:

@@ -18,10 +18,10 @@ from elastane.master.stats_reporter import StatsReporter
 from elastane.master.task_manager import TaskManager
 from elastane.model.errors import RequestRefused
 from elastane.model.ids import NodeName
-from elastane.model.job_spec import DistributionStrategy, ElasticJob
+from elastane.model.job_spec import ElasticJob
 from elastane.model.node import ExitReason, Node, NodeExit, NodeType
 from elastane.model.plan import ResourcePlan
-from elastane.model.sizing import Budget, JobKind, JobSize, Reading, Window
+from elastane.model.sizing import Budget, Change, JobKind, JobSize, Reading, Window
 from elastane.platform.base import Room
 
 LOOK_EVERY_S = 0.5
@@ -38,6 +38,11 @@ _NEXT = {
     OptimizerStage.PS_INITIAL: OptimizerStage.RUNNING,
     OptimizerStage.RUNNING: OptimizerStage.RUNNING,
 }
+
+
+def kind_of(job: ElasticJob) -> JobKind:
+    """How a job is sized."""
+    return JobKind.ALLREDUCE if job.spec.ps is None else JobKind.PARAMETER_SERVER
 
 
 class JobResourceOptimizer:
@@ -67,6 +72,9 @@ class JobResourceOptimizer:
         self._events = events
         self._clock = clock
         self._room = room
+        self.on_observed: list[Callable[[Window], None]] = []
+        self.on_change: list[Callable[[int, Change], None]] = []
+        """Called with the number and what is known of a change, when it is through and with each window after."""
         self._fresh = False
         self._told_realised = len(record.changes)
         self._killed: list[Node] = []
@@ -76,8 +84,7 @@ class JobResourceOptimizer:
 
     @property
     def kind(self) -> JobKind:
-        by_servers = self._job.spec.distribution_strategy is DistributionStrategy.PARAMETER_SERVER
-        return JobKind.PARAMETER_SERVER if by_servers and self._ps_manager is not None else JobKind.ALLREDUCE
+        return kind_of(self._job)
 
     def config(self, wanted: JobSize | None = None) -> OptimizerConfig:
         """What holds for the job right now."""
@@ -207,6 +214,7 @@ class JobResourceOptimizer:
             self._events.emit(
                 "sizing_settled", workers=change.after.workers, ps=change.after.ps, cost_s=round(change.cost_s, 3)
             )
+            self._tell_change()
             self._advance()
 
     def _on_window(self, window: Window) -> None:
@@ -217,6 +225,9 @@ class JobResourceOptimizer:
             self._told_realised = len(self.record.changes)
         self.record.observed(window)
         self._fresh = True
+        for callback in self.on_observed:
+            callback(window)
+        self._tell_change()
         changes = self.record.changes
         if len(changes) > self._told_realised and self._windows_here() >= STABLE_WINDOWS:
             self._told_realised = len(changes)
@@ -228,6 +239,10 @@ class JobResourceOptimizer:
                 workers=change.after.workers,
                 ps=change.after.ps,
             )
+
+    def _tell_change(self) -> None:
+        for callback in self.on_change if self.record.changes else ():
+            callback(len(self.record.changes), self.record.changes[-1])
 
     def _on_node_end(self, node: Node, exit: NodeExit) -> None:
         if exit.reason is ExitReason.OOM:

@@ -97,7 +97,7 @@ _TOLD: dict[type, frozenset[str]] = {
         },
     ),
     SizingRecord: frozenset(
-        {"entered", "observed", "began", "settled", "changed_by_others", "said", "killed_for_memory"}
+        {"named", "entered", "observed", "began", "settled", "changed_by_others", "said", "killed_for_memory"}
     ),
     CheckpointHandover: frozenset({"set_servers", "join", "left", "reached", "saved", "restored"}),
     Evaluations: frozenset({"begin", "tick", "taken", "evaluated", "training_ended", "no_final", "exported"}),

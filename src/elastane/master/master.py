@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 from elastane.core.nodes import JobEnd, Outcome
+from elastane.master.brain_optimizer import BrainOptimizer
 from elastane.master.components import create_components
 from elastane.master.event_log import EventLog
 from elastane.master.job_manager import JobManager
@@ -86,6 +87,8 @@ class JobMaster:
         ]
         optimizer = self._components.optimizer
         if optimizer is not None:
+            if isinstance(optimizer.optimizer, BrainOptimizer):
+                optimizer.optimizer.start()
             if not self._journal.resumed:
                 await optimizer.create()
             watchers.append(asyncio.create_task(optimizer.run()))
@@ -104,6 +107,8 @@ class JobMaster:
             for watcher in watchers:
                 watcher.cancel()
             await asyncio.gather(running, *watchers, return_exceptions=True)
+        if optimizer is not None and isinstance(optimizer.optimizer, BrainOptimizer):
+            await optimizer.optimizer.finish(outcome.end)
         self._conclude(outcome)
         return outcome
 

@@ -195,9 +195,7 @@ def memory_moves(config: OptimizerConfig) -> ResourcePlan:
         given[name] = replace(server.resource, memory=wanted)
         lines.append(
             f"{'-'.join(name.rsplit('-', 2)[-2:])} uses {used >> 20} of {limit.bytes >> 20} MiB and comes to "
-            f"{found.bytes_at_end >> 20} MiB by the job's end, over its limit at {found.limit_at_samples:,.0f} samples: "
-            f"it moves to {wanted}"
+            f"{found.bytes_at_end >> 20} MiB by the job's end, over its limit at {found.limit_at_samples:,.0f} samples:"
+            f" it moves to {wanted}"
         )
     return ResourcePlan(node_resources=given, reason="; ".join(lines))
-
-

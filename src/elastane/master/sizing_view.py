@@ -47,9 +47,7 @@ async def explain(job: str, optimizer: JobResourceOptimizer) -> pb.SizingView:
             sync_s=window.sync_s,
         )
     for name, use in sorted(stats.use.items()):
-        view.node.add(
-            node=name, cpu=use.cpu, memory_bytes=use.memory_bytes, gpu_memory_bytes=use.gpu_memory_bytes
-        )
+        view.node.add(node=name, cpu=use.cpu, memory_bytes=use.memory_bytes, gpu_memory_bytes=use.gpu_memory_bytes)
     if record.windows:
         from elastane.core.throughput import fit  # It needs numpy and scipy, which a master does without.
 
@@ -87,10 +85,11 @@ async def predict(optimizer: JobResourceOptimizer, workers: int | None, servers:
         plan = await optimizer.optimizer.generate_resource_plan_with_optimizer(optimizer.config(size))
     except InvalidInput as error:
         raise RequestRefused(str(error)) from None
-    assert plan.decision is not None
-    point = _point(size, plan.decision.prediction)
+    point = pb.SizePoint(workers=size.workers, servers=size.ps)
+    if plan.decision is not None:
+        point = _point(size, plan.decision.prediction)
+        point.observed = plan.decision.present_samples_per_s or 0.0
     point.reason = plan.reason
-    point.observed = plan.decision.present_samples_per_s or 0.0
     return point
 
 

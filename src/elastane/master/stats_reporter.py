@@ -67,7 +67,7 @@ class NodeUse:
 
 
 class StatsReporter:
-    """All statistics of one job. It asks for the nodes, the state of the parameter servers if there are any, and the samples done."""
+    """All statistics of one job. What else is to be known of the job is asked for."""
 
     def __init__(
         self,
@@ -199,7 +199,9 @@ class StatsReporter:
             for heard in self.on_window:
                 heard(window)
 
-    def _reading(self, now: float, workers: Sequence[Node], said: Sequence[_Said], servers: ServerState | None) -> Reading:
+    def _reading(
+        self, now: float, workers: Sequence[Node], said: Sequence[_Said], servers: ServerState | None
+    ) -> Reading:
         def middle(name: str) -> float:
             return statistics.median(one.per_step(name) for one in said)
 
