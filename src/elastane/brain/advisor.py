@@ -9,9 +9,10 @@ from __future__ import annotations
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from elastane.brain.runs import PastRun
-from elastane.core.size_search import decide, first_size
+from elastane.core.size_search import RULES, decide, first_size
 from elastane.model.brain import Likeness, LikeRuns, ReportedWindow
 from elastane.model.quantity import Memory
 from elastane.model.sizing import (
@@ -76,12 +77,14 @@ def advise(
     remaining_samples: float | None,
     history: History,
     now_s: float,
+    assumed_cost_s: float | None = None,
 ) -> Decision | NoDecision:
     """What the run should do next: a first size from the history alone; from its first window on, the usual rules."""
     windows = [reported.window for reported in thinned(own, OWN_WINDOWS_A_SIZE)]
     if not windows:
         return first_size(kind, budget, history)
-    return decide(kind, windows, changes, budget, remaining_samples, history, now_s)
+    rules = RULES if assumed_cost_s is None else replace(RULES, assumed_cost_s=assumed_cost_s)
+    return decide(kind, windows, changes, budget, remaining_samples, history, now_s, rules)
 
 
 def thinned(rows: Sequence[ReportedWindow], most: int) -> list[ReportedWindow]:

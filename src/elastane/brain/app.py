@@ -72,6 +72,7 @@ class BrainService:
 
     async def plan(self, request: pb.PlanRequest) -> pb.Planned:
         budget, remaining = brain_wire.checked_plan_request(request)
+        cost_s = brain_wire.checked_cost(request)
         if self._plans_waiting >= MOST_PLANS_WAITING:
             raise RequestRefused(f"{self._plans_waiting} runs wait for a plan already; decide without the Brain")
         self._plans_waiting += 1
@@ -81,7 +82,7 @@ class BrainService:
             own, changes = await self._read(lambda: (self._store.windows_of(run.id), self._store.changes_of(run.id)))
             decision = await self._read(
                 lambda: advisor.advise(
-                    run.identity.kind, own, changes, budget, remaining, learned.history, request.now_s
+                    run.identity.kind, own, changes, budget, remaining, learned.history, request.now_s, cost_s
                 )
             )
         except DatabaseUnavailable as error:

@@ -106,11 +106,17 @@ class BrainClient:
         remaining_samples: float | None,
         *,
         with_history: bool = False,
+        assumed_cost_s: float | None = None,
         timeout_s: float = PLAN_TIMEOUT_S,
     ) -> Advice:
         """What to do next, after the Brain has all that was told before. Raises BrainUnreachable, InvalidInput."""
         request = brain_wire.plan_request(
-            self._run, self._clock(), budget, remaining_samples, with_history=with_history
+            self._run,
+            self._clock(),
+            budget,
+            remaining_samples,
+            with_history=with_history,
+            assumed_cost_s=assumed_cost_s,
         )
         brain_wire.checked_plan_request(request)
         try:

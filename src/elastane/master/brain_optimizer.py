@@ -61,7 +61,10 @@ class BrainOptimizer:
         budget = stage_budget(stage, config.budget, self._record.size)
         try:
             advice = await self._client.plan(
-                budget, config.remaining_samples, with_history=stage is OptimizerStage.CREATE
+                budget,
+                config.remaining_samples,
+                with_history=stage is OptimizerStage.CREATE,
+                assumed_cost_s=self._local.assumed_cost_s,
             )
         except BrainUnreachable as error:
             self._lost(str(error))

@@ -115,6 +115,8 @@ class JobResourceOptimizer:
 
     async def would_do(self) -> str:
         """What it would do next, or why nothing, in one line."""
+        if self._node_manager.outcome is not None:
+            return "nothing, the job has ended"
         if self.record.pending is not None:
             return f"waits for the change to {self.record.pending.decision.size}"
         if not self.record.windows:

@@ -84,7 +84,7 @@ class LocalOptimizer:
 
     def __init__(self, record: SizingRecord, assumed_cost_s: float | None = None) -> None:
         self._record = record
-        self._assumed_cost_s = assumed_cost_s
+        self.assumed_cost_s = assumed_cost_s
         self.history: History = NO_HISTORY
         """What somebody else knew of like jobs."""
 
@@ -94,8 +94,8 @@ class LocalOptimizer:
         if stage is OptimizerStage.CREATE:
             return plan_of(size_search.first_size(config.kind, config.budget, self.history), config)
         rules = size_search.RULES
-        if self._assumed_cost_s is not None:
-            rules = replace(rules, assumed_cost_s=self._assumed_cost_s)
+        if self.assumed_cost_s is not None:
+            rules = replace(rules, assumed_cost_s=self.assumed_cost_s)
         budget = stage_budget(stage, config.budget, self._record.size)
         windows, changes = list(self._record.windows), list(self._record.changes)
         # The fit takes a while, and what it needs even longer to be imported: the master goes on meanwhile.

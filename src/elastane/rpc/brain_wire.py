@@ -210,7 +210,13 @@ def budget_to_wire(budget: Budget) -> pb.Limits:
 
 
 def plan_request(
-    run: RunIdentity, now_s: float, budget: Budget, remaining_samples: float | None, *, with_history: bool
+    run: RunIdentity,
+    now_s: float,
+    budget: Budget,
+    remaining_samples: float | None,
+    *,
+    with_history: bool,
+    assumed_cost_s: float | None = None,
 ) -> pb.PlanRequest:
     return pb.PlanRequest(
         run=run.run,
@@ -218,7 +224,16 @@ def plan_request(
         limits=budget_to_wire(budget),
         remaining_samples=remaining_samples,
         with_history=with_history,
+        assumed_cost_s=assumed_cost_s,
     )
+
+
+def checked_cost(message: pb.PlanRequest) -> float | None:
+    """What the run assumes a change to cost. Raises InvalidInput."""
+    if not message.HasField("assumed_cost_s"):
+        return None
+    _check_number("assumed_cost_s", message.assumed_cost_s, 0.0, MOST_AGE_S)
+    return message.assumed_cost_s
 
 
 def checked_plan_request(message: pb.PlanRequest) -> tuple[Budget, float | None]:

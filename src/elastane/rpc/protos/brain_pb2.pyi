@@ -119,18 +119,20 @@ class Limits(_message.Message):
     def __init__(self, min_workers: _Optional[int] = ..., max_workers: _Optional[int] = ..., min_ps: _Optional[int] = ..., max_ps: _Optional[int] = ..., cpu: _Optional[float] = ..., worker_cpus: _Optional[_Iterable[float]] = ..., ps_cpus: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class PlanRequest(_message.Message):
-    __slots__ = ("run", "now_s", "limits", "remaining_samples", "with_history")
+    __slots__ = ("run", "now_s", "limits", "remaining_samples", "with_history", "assumed_cost_s")
     RUN_FIELD_NUMBER: _ClassVar[int]
     NOW_S_FIELD_NUMBER: _ClassVar[int]
     LIMITS_FIELD_NUMBER: _ClassVar[int]
     REMAINING_SAMPLES_FIELD_NUMBER: _ClassVar[int]
     WITH_HISTORY_FIELD_NUMBER: _ClassVar[int]
+    ASSUMED_COST_S_FIELD_NUMBER: _ClassVar[int]
     run: str
     now_s: float
     limits: Limits
     remaining_samples: float
     with_history: bool
-    def __init__(self, run: _Optional[str] = ..., now_s: _Optional[float] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., remaining_samples: _Optional[float] = ..., with_history: _Optional[bool] = ...) -> None: ...
+    assumed_cost_s: float
+    def __init__(self, run: _Optional[str] = ..., now_s: _Optional[float] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., remaining_samples: _Optional[float] = ..., with_history: _Optional[bool] = ..., assumed_cost_s: _Optional[float] = ...) -> None: ...
 
 class PriorWindow(_message.Message):
     __slots__ = ("window", "weight")
