@@ -41,7 +41,7 @@ class _Curve:
     sigma: float
 
     def upper(self, samples: float) -> float:
-        return self.start + self.slope * samples**self.power + SIGMAS * self.sigma
+        return self.start + self.slope * float(samples**self.power) + SIGMAS * self.sigma
 
 
 def forecast(readings: Sequence[MemoryReading], samples_at_end: float, limit: Memory | None = None) -> MemoryForecast:

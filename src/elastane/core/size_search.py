@@ -234,6 +234,8 @@ def _fallen_short(
     predicted_gain = last.predicted.samples_per_s - before
     if predicted_gain <= 0 or realised - before >= rules.delivered_share * predicted_gain:
         return None
+    if realised >= before and last.after.cpu <= last.before.cpu:
+        return None  # It is faster for no more nodes: going back would only cost.
     return before, realised
 
 

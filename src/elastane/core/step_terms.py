@@ -21,6 +21,12 @@ RECENT_WINDOWS = 5
 """Of the windows at one size the newest count: a job and its machines change in the course of hours."""
 PRIOR_WEIGHT = 0.2
 """An observation of a like job, beside one of our own."""
+STALE_WEIGHT = 0.005
+"""One of our own from before the job's speed changed by itself: a slow node came or went, a row became hot."""
+SHIFT = 1.25
+"""A speed that is so many times another one, at the same size, is of other times."""
+SHIFT_WINDOWS = 3
+"""By the median of so many windows before and after."""
 
 SERVER_TERMS = ("fixed", "worker cpu", "PS cpu", "PS", "each worker", "each PS")
 COMPUTE_TERMS = ("fixed", "worker cpu", "each worker")
@@ -62,12 +68,32 @@ class Observation:
 
 
 def observe(windows: Sequence[Window]) -> tuple[Observation, ...]:
-    """One observation for each size, in the order in which they were last seen."""
+    """One observation for each size, in the order in which they were last seen.
+
+    What was seen before the speed last changed by itself is of other times, and is hardly believed any more.
+    """
     by_size: dict[JobSize, list[Window]] = {}
     for window in windows:
         held = by_size.pop(window.size, [])
         by_size[window.size] = [*held, window]
-    return tuple(_observation(held[-RECENT_WINDOWS:]) for held in by_size.values())
+    if not by_size:
+        return ()
+    shift_s = _last_shift_s(next(reversed(by_size.values())))
+    return tuple(
+        replace(_observation(held[-RECENT_WINDOWS:]), weight=1.0 if held[-1].at_s >= shift_s else STALE_WEIGHT)
+        for held in by_size.values()
+    )
+
+
+def _last_shift_s(windows: Sequence[Window]) -> float:
+    """When the speed at one size last became another one for good, by the windows there."""
+    speeds = [window.samples_per_s for window in windows]
+    for place in range(len(speeds) - SHIFT_WINDOWS, SHIFT_WINDOWS - 1, -1):
+        before = median(speeds[place - SHIFT_WINDOWS : place])
+        after = median(speeds[place : place + SHIFT_WINDOWS])
+        if max(before, after) > SHIFT * min(before, after):
+            return windows[place].at_s
+    return -1.0
 
 
 def observe_history(history: History) -> tuple[Observation, ...]:
@@ -120,19 +146,17 @@ class Surroundings:
     fixed_global_batch: bool
     unsplit_share: float
     """Share of the load that lies on one server, however many there are: a hot row cannot be cut in two."""
-    seen_shares: tuple[tuple[int, float], ...]
 
     @classmethod
     def of(cls, observed: Sequence[Observation]) -> Surroundings:
         newest = observed[-1]
-        by_servers = {seen.size.ps: max(seen.share, 1 / seen.size.ps) for seen in observed if seen.size.ps}
+        # One server has everything in any case, so it does not tell.
+        splits = [seen for seen in observed if seen.size.ps > 1]
         unsplit = 0.0
-        for servers, share in by_servers.items():
-            if servers > 1:
-                unsplit = (share - 1 / servers) / (1 - 1 / servers)
-        return cls(
-            newest.batch_size, newest.size.workers, newest.fixed_global_batch, unsplit, tuple(by_servers.items())
-        )
+        if splits:
+            even = 1 / splits[-1].size.ps
+            unsplit = max(splits[-1].share - even, 0.0) / (1 - even)
+        return cls(newest.batch_size, newest.size.workers, newest.fixed_global_batch, unsplit)
 
     def batch(self, workers: Array) -> Array:
         """Samples that each worker would have in a step."""
@@ -142,11 +166,7 @@ class Surroundings:
 
     def share(self, servers: Array) -> Array:
         """Share of the load that the hottest server would have."""
-        held = np.maximum(servers, 1.0)
-        shares = self.unsplit_share + (1 - self.unsplit_share) / held
-        for seen, share in self.seen_shares:
-            shares = np.where(servers == seen, share, shares)
-        return np.asarray(shares, dtype=np.float64)
+        return np.asarray(self.unsplit_share + (1 - self.unsplit_share) / np.maximum(servers, 1.0), dtype=np.float64)
 
 
 @dataclass(frozen=True)
@@ -165,6 +185,11 @@ class Columns:
             [(size.workers, size.ps, size.worker_cpu or 1.0, size.ps_cpu or 1.0) for size in sizes], dtype=np.float64
         ).reshape(-1, 4)
         return cls(*table.T)
+
+    def logarithms(self) -> Array:
+        """A row for each size, in which the same factor is the same distance everywhere."""
+        columns = np.stack([self.workers, np.maximum(self.ps, 1.0), self.worker_cpu, self.ps_cpu], axis=1)
+        return np.asarray(np.log(columns), dtype=np.float64)
 
 
 def server_features(at: Columns, around: Surroundings) -> Array:
@@ -207,7 +232,7 @@ def sync_shares(tilt: int | None, strength: float) -> Array:
 
 
 def _mixed(
-    parts: dict[str, float], splits: Mapping[str, tuple[float, ...]], tilt: int | None, strength: float
+    parts: Mapping[str, float], splits: Mapping[str, tuple[float, ...]], tilt: int | None, strength: float
 ) -> Array:
     whole = sum(parts.values())
     mixed = [part_s / whole * _tilted(splits[name], tilt, strength) for name, part_s in parts.items()]

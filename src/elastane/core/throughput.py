@@ -38,6 +38,12 @@ TILT = 0.6
 """How far the guess is tilted to one term, to see what follows."""
 GUESS_WEIGHT = 0.1
 """The guess, beside an observation: about the noise of a window over the doubt about a share."""
+SIGMAS = 1.0
+"""So many standard errors of the jackknife belong to the interval."""
+NEARNESS = 0.35
+"""How far what was seen at a size tells about its neighbours: a factor of e to this, in each thing that was chosen."""
+NEAR_DOUBT = 0.2
+"""What stays of the model even at a size that was seen."""
 LEAST_NOISE = 0.02
 """No prediction is surer than this."""
 JACKKNIFED = 12
@@ -72,6 +78,11 @@ class ThroughputModel:
     _best: _Coefficients
     _without: tuple[_Coefficients, ...]
     _tilted: tuple[_Coefficients, ...]
+    _seen: Array
+    """The sizes that were seen, as logarithms, a row each."""
+    _missed: Array
+    """How far the model was from each, as a logarithm."""
+    _trusted: Array
     _server_demand: float | None
     """Core-seconds per sample, on a server that had the whole load."""
     _worker_demand: float | None
@@ -90,8 +101,10 @@ class ThroughputModel:
         at = Columns.of(sizes)
         here = None if beside is None else Columns.of([beside])
 
+        nearby = self._nearby(at) if here is None else self._nearby(at) / self._nearby(here)
+
         def speed(fit_: _Coefficients) -> Array:
-            there = self._samples_per_s(at, fit_)
+            there = self._samples_per_s(at, fit_) * nearby
             return there if here is None else there / self._samples_per_s(here, fit_)
 
         best = speed(self._best)
@@ -104,7 +117,7 @@ class ThroughputModel:
             count = len(self._without)
             # The jackknife's standard error, of the logarithm because speeds are compared by their ratio.
             error = np.sqrt((count - 1) * np.mean((others - others.mean(axis=0)) ** 2, axis=0))
-            spread = np.exp(np.minimum(np.hypot(2 * error, self.error), 3.0))
+            spread = np.exp(np.minimum(np.hypot(SIGMAS * error, self.error), 3.0))
             low, high = np.minimum(low, best / spread), np.maximum(high, best * spread)
         return best, low, high
 
@@ -146,6 +159,12 @@ class ThroughputModel:
     def _samples_per_s(self, at: Columns, fit_: _Coefficients) -> Array:
         free = at.workers * self._around.batch(at.workers) / self._step_s(at, fit_)
         return np.minimum(free, self._ceiling(at))
+
+    def _nearby(self, at: Columns) -> Array:
+        """By how much sizes near those that were seen are faster than the model says, as those were."""
+        far = (at.logarithms()[:, None, :] - self._seen[None, :, :]) / NEARNESS
+        near = self._trusted * np.exp(-0.5 * np.sum(far**2, axis=2))
+        return np.asarray(np.exp(near @ self._missed / (near.sum(axis=1) + NEAR_DOUBT)), dtype=np.float64)
 
     def _step_s(self, at: Columns, fit_: _Coefficients) -> Array:
         return _step_s(self.kind, at, self._around, fit_)
@@ -191,17 +210,22 @@ def fit(kind: JobKind, windows: Sequence[Window], history: History = NO_HISTORY)
     tilted = tuple(_fit_once(kind, seen, around, tilt) for tilt in range(terms))
     if kind is JobKind.ALLREDUCE and not any(one.size.workers > 1 for one in seen):
         tilted += (_fit_once(kind, seen, around, unseen_sync=UNSEEN_SYNC[1]),)
-    step_s = _step_s(kind, Columns.of([one.size for one in own or seen]), around, best)
-    errors = [abs(float(fitted) / one.step_s - 1) for fitted, one in zip(step_s, own or seen, strict=True)]
+    known = own or seen
+    at = Columns.of([one.size for one in known])
+    missed = np.log(_step_s(kind, at, around, best) / np.array([one.step_s for one in known]))
+    trusted = np.array([one.weight for one in known])
     return ThroughputModel(
         kind=kind,
         coefficients=_named(kind, best),
         observations=len({one.size for one in seen}),
-        error=sum(errors) / len(errors),
+        error=float(np.average(np.abs(missed), weights=trusted)),
         _around=around,
         _best=best,
         _without=without,
         _tilted=tilted,
+        _seen=at.logarithms(),
+        _missed=missed,
+        _trusted=trusted,
         _server_demand=_demand(seen, lambda one: one.ps_cpu_used, lambda one: max(one.share, 1 / max(one.size.ps, 1))),
         _worker_demand=_demand(seen, lambda one: one.worker_cpu_used, lambda one: 1 / one.size.workers)
         if all(one.size.worker_cpu is not None for one in seen)
@@ -266,8 +290,9 @@ def _seen_features(kind: JobKind, one: Observation, around: Surroundings) -> Arr
     there = replace(around, batch_size=one.batch_size, workers=one.size.workers)
     if kind is JobKind.ALLREDUCE:
         return compute_features(Columns.of([one.size]), there)
-    share = max(one.share, 1 / max(one.size.ps, 1))
-    return server_features(Columns.of([one.size]), replace(there, seen_shares=((one.size.ps, share),)))
+    even = 1 / max(one.size.ps, 1)
+    unsplit = max(one.share - even, 0.0) / (1 - even) if one.size.ps > 1 else 0.0
+    return server_features(Columns.of([one.size]), replace(there, unsplit_share=unsplit))
 
 
 def _fit_sync(joined: Sequence[Observation], norm: float, tilt: int | None) -> Array:
