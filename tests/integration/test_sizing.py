@@ -1,4 +1,4 @@
-"""Jobs that size themselves, as real processes: they grow, go on through the master's death, and survive want of memory."""
+"""Jobs that size themselves, as real processes: they grow, outlive their master, and survive want of memory."""
 
 from __future__ import annotations
 
@@ -135,12 +135,12 @@ def test_a_worker_killed_by_the_kernel_for_memory_comes_back_with_twice_as_much(
 def test_a_server_whose_table_grows_moves_before_it_is_killed(jobs: Jobs) -> None:
     warm_up()
     keys.warm_up()
-    options = (*AUTOSCALE, "--ps=1", "--ps-memory=420Mi", "--ps-buckets=64", "--workers=1:1", "--heartbeat-timeout=30")
+    options = (*AUTOSCALE, "--ps=1", "--ps-memory=330Mi", "--ps-buckets=64", "--workers=1:1", "--heartbeat-timeout=30")
     done = jobs.run(options=options, script=GROWING)
     assert done.code == 0, done.stderr + done.stdout
     assert "lost 0" in done.stdout
     assert [event["reason"] for event in done.of("node_ended", released=False)] == ["done"], "nobody was killed"
-    (line,) = [event["line"] for event in done.of("sizing_decided") if "moves to" in event["line"]]
-    assert re.match(r"ps-0 uses \d+ of 420 MiB and comes to \d+ MiB by the job's end", line)
+    line = next(event["line"] for event in done.of("sizing_decided") if "moves to" in event["line"])
+    assert re.match(r"ps-0 uses \d+ of 330 MiB and comes to \d+ MiB by the job's end", line)
     (twin,) = done.of("node_launched", node="ps-1")
-    assert int(twin["memory"].removesuffix("Mi")) > 420
+    assert int(twin["memory"].removesuffix("Mi")) > 330

@@ -28,11 +28,12 @@ from elastane.model.sizing import (
     NoDecision,
 )
 
-MEMORY_READINGS = 5
-"""So many before a server's growth is believed."""
+LEAST_READINGS = 5
+SURE_READINGS = 10
+"""So many before a server's growth is believed; the fewer only if there is no time to wait for more."""
 MOVE_AHEAD_S = 60.0
 """A server that comes to its limit within this time is moved."""
-MOVE_AT_SHARE = 0.6
+MOVE_AT_SHARE = 0.75
 """So is one that will come to it some day, and uses so much of it already."""
 
 
@@ -181,15 +182,18 @@ def memory_moves(config: OptimizerConfig) -> ResourcePlan:
     lines = []
     for name, server in config.servers.items():
         limit = server.resource.memory
-        if limit is None or len(server.readings) < MEMORY_READINGS:
+        if limit is None or len(server.readings) < LEAST_READINGS:
+            continue
+        used = server.readings[-1].bytes
+        full = used >= MOVE_AT_SHARE * limit.bytes
+        if len(server.readings) < SURE_READINGS and not full:
             continue
         remaining = config.samples_done if config.remaining_samples is None else config.remaining_samples
         found = memory_growth.forecast(server.readings, config.samples_done + remaining, limit)
         if found.limit_at_samples is None or found.wanted_bytes <= limit.bytes:
             continue
         near_s = (found.limit_at_samples - config.samples_done) / max(config.samples_per_s, 1e-9)
-        used = server.readings[-1].bytes
-        if near_s > MOVE_AHEAD_S and used < MOVE_AT_SHARE * limit.bytes:
+        if near_s > MOVE_AHEAD_S and not full:
             continue  # It can be foreseen better later.
         wanted = Memory.mib(-(-found.wanted_bytes // 2**20))
         given[name] = replace(server.resource, memory=wanted)
