@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +19,7 @@ from elastane.ps import keys
 from elastane.ps.store import warm_up
 from elastane.rpc.protos import node_pb2 as pb
 from tests.faults import fail_at, may_limit_memory
-from tests.integration.harness import Finished, Jobs, every_sample_once
+from tests.integration.harness import ROOT, Finished, Jobs, every_sample_once
 from tests.integration.memory_master import TOKEN, MemoryMaster
 
 GROWING = str(Path(__file__).with_name("growing_script.py"))
@@ -37,9 +41,15 @@ def explained(jobs: Jobs, name: str = "job") -> dict[str, Any]:
 
 @pytest.mark.slow
 def test_a_job_without_sizes_grows_to_a_good_one_and_counts_every_sample_once(jobs: Jobs) -> None:
-    done = jobs.run(f"--samples={SAMPLES}", "--step-ms=20", options=(*AUTOSCALE, "--workers=1:4"))
+    done = jobs.run(
+        f"--samples={SAMPLES}",
+        "--step-ms=20",
+        fail_at(node="worker-1", step=350, how="command=plan --workers 3 JOB"),
+        options=(*AUTOSCALE, "--workers=1:4"),
+    )
     assert done.code == 0, done.stderr
     assert sizes(done)[:3] == [1, 2, 4]
+    assert re.search(r"1,\d{3} samples/s \(.* to .*\), [+-]\d+% against [\d,]+ now; 3 workers: ", done.stdout)
     assert done.committed() == every_sample_once(SAMPLES)
     lines = [event["line"] for event in done.of("sizing_decided")]
     assert re.match(r"workers 1->2: \d+->\d+ samples/s \(\+\d+% \+-\d+%, 1 observation\)", lines[0])
@@ -75,6 +85,37 @@ def test_a_job_whose_brain_is_away_goes_on_and_says_so_once(jobs: Jobs) -> None:
     (lost,) = done.of("brain_lost")
     assert "127.0.0.1:9" in lost["reason"]
     assert done.stdout.count("the Brain is away") == 1
+
+
+@contextmanager
+def brain(folder: Path, env: dict[str, str]) -> Iterator[tuple[str, ...]]:
+    """A Brain with a database of its own; what it gives are the options that lead a job to it."""
+    token = folder / "brain-token"
+    words = ("brain", "--database", str(folder / "brain.db"), "--token-file", str(token))
+    with subprocess.Popen(
+        [sys.executable, "-m", "elastane", *words], env=env, cwd=ROOT, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        (address,) = re.findall(r"ELASTANE_BRAIN=(\S+)", process.stdout.readline())
+        yield (f"--brain={address}", f"--brain-token-file={token}")
+        process.terminate()
+
+
+@pytest.mark.slow
+def test_the_second_run_of_a_job_with_a_brain_begins_where_the_first_ended(jobs: Jobs) -> None:
+    with brain(jobs.folder, jobs.env) as options:
+        first, second = (
+            jobs.run(f"--samples={SAMPLES}", "--step-ms=20", name=name, options=(*AUTOSCALE, "--workers=1:4", *options))
+            for name in ("first", "second")
+        )
+    for done in (first, second):
+        assert done.code == 0, done.stderr
+        assert done.committed() == every_sample_once(SAMPLES)
+        assert not done.of("brain_lost")
+    assert sizes(first) == [1, 2, 4]
+    assert sizes(second)[0] == 4
+    (line, *_) = [event["line"] for event in second.of("sizing_decided", stage="create")]
+    assert line.startswith("4 workers: where a job like this one ended")
 
 
 async def test_figures_that_cannot_be_true_are_refused_by_name_and_change_nothing(master: MemoryMaster) -> None:
