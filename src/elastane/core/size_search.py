@@ -40,6 +40,8 @@ class SearchRules:
     """A change that gave less than this share of what was predicted is rolled back."""
     assumed_cost_s: float = 30.0
     """What a change costs until one was measured."""
+    least_cost_s: float = 0.5
+    """No change counts as cheaper than this, even if none of it was measured."""
     again_costs: float = 2.0
     """A direction is closed for so many times its cost after a change."""
     reverse_costs: float = 10.0
@@ -135,7 +137,8 @@ class _Search:
             return NoDecision(f"{self.present}: no other size in reach{waits}")
         best, low, high = self.model.predict_many(open_, beside=self.present)
         cost_s = self._cost_s()
-        pays = remaining_s * (1 - 1 / np.maximum(low, 1e-9)) >= self.rules.pays_times * cost_s
+        gains_s = remaining_s * (1 - 1 / np.maximum(low, 1e-9))
+        pays = (low > 1) & (gains_s >= self.rules.pays_times * cost_s)
         if not pays.any():
             index = int(np.argmax(best))
             prediction = self._prediction(best[index], low[index], high[index])
@@ -205,7 +208,7 @@ class _Search:
 
     def _cost_s(self) -> float:
         costs = [change.cost_s for change in self.changes]
-        return median(costs) if costs else self.rules.assumed_cost_s
+        return max(median(costs), self.rules.least_cost_s) if costs else self.rules.assumed_cost_s
 
 
 def _present_size(windows: Sequence[Window], last: Change | None) -> JobSize | None:

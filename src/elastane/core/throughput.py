@@ -14,6 +14,7 @@ from statistics import median
 
 import numpy as np
 
+from elastane.core.step_fit import UNSEEN_SYNC, Coefficients, at_our_level, fit_once, step_s
 from elastane.core.step_terms import (
     COMPUTE_TERMS,
     SERVER_TERMS,
@@ -23,21 +24,14 @@ from elastane.core.step_terms import (
     Observation,
     Surroundings,
     compute_features,
-    compute_shares,
     observe,
     observe_history,
     server_features,
-    server_shares,
     sync_features,
-    sync_shares,
 )
 from elastane.model.errors import InvalidInput
 from elastane.model.sizing import MOST_WORKERS, NO_HISTORY, History, JobKind, JobSize, Prediction, Window
 
-TILT = 0.6
-"""How far the guess is tilted to one term, to see what follows."""
-GUESS_WEIGHT = 0.1
-"""The guess, beside an observation: about the noise of a window over the doubt about a share."""
 SIGMAS = 1.0
 """So many standard errors of the jackknife belong to the interval."""
 NEARNESS = 0.35
@@ -48,19 +42,6 @@ LEAST_NOISE = 0.02
 """No prediction is surer than this."""
 JACKKNIFED = 12
 """So many of the newest observations are left out in turn."""
-NORMS = (1.0, 1.5, 2.0, 3.0, 5.0, 8.0)
-"""How compute and synchronise time may join: 1 is one after the other, many is both at once."""
-UNSEEN_SYNC = (0.1, 0.4)
-"""What synchronising two workers takes of a step where only one was ever seen: probably, and at the worst."""
-
-
-@dataclass(frozen=True)
-class _Coefficients:
-    """One fit: what the terms cost, and how the two sums of all-reduce join."""
-
-    work: Array
-    sync: Array
-    norm: float
 
 
 @dataclass(frozen=True)
@@ -75,9 +56,9 @@ class ThroughputModel:
     error: float
     """How far it is from what was observed: the mean of the relative errors."""
     _around: Surroundings
-    _best: _Coefficients
-    _without: tuple[_Coefficients, ...]
-    _tilted: tuple[_Coefficients, ...]
+    _best: Coefficients
+    _without: tuple[Coefficients, ...]
+    _tilted: tuple[Coefficients, ...]
     _seen: Array
     """The sizes that were seen, as logarithms, a row each."""
     _missed: Array
@@ -103,17 +84,17 @@ class ThroughputModel:
 
         nearby = self._nearby(at) if here is None else self._nearby(at) / self._nearby(here)
 
-        def speed(fit_: _Coefficients) -> Array:
-            there = self._samples_per_s(at, fit_) * nearby
-            return there if here is None else there / self._samples_per_s(here, fit_)
+        def speed(fitted: Coefficients) -> Array:
+            there = self._samples_per_s(at, fitted) * nearby
+            return there if here is None else there / self._samples_per_s(here, fitted)
 
         best = speed(self._best)
         low, high = best * (1 - LEAST_NOISE), best * (1 + LEAST_NOISE)
-        for fit_ in self._tilted:
-            other = speed(fit_)
+        for fitted in self._tilted:
+            other = speed(fitted)
             low, high = np.minimum(low, other), np.maximum(high, other)
         if self._without:
-            others = np.log(np.stack([speed(fit_) for fit_ in self._without]))
+            others = np.log(np.stack([speed(fitted) for fitted in self._without]))
             count = len(self._without)
             # The jackknife's standard error, of the logarithm because speeds are compared by their ratio.
             error = np.sqrt((count - 1) * np.mean((others - others.mean(axis=0)) ** 2, axis=0))
@@ -122,13 +103,17 @@ class ThroughputModel:
         return best, low, high
 
     def limit(self, size: JobSize) -> str:
-        """What keeps a job of this size from growing by more workers, and where: `PS cpu limits at 11`."""
+        """What keeps a job of this size from growing by more workers, and where: `PS cpu limits at 11`.
+
+        That is the number of workers at which the straight line of a few meets what many of them can reach.
+        """
+        if self.observations < 2:
+            return "one size tells no limit"
         at = Columns.of([size])
         grows = self._growth(size)
         name = max(grows, key=lambda term: grows[term])
         each_s = sum(grows.values())
         step_s = float(self._step_s(at, self._best)[0])
-        # Where the straight line of a few workers meets what many of them can reach.
         knee = (step_s - each_s * (size.workers - 1)) / each_s if each_s > 1e-4 * step_s else np.inf
         if self._server_demand is not None and size.ps_cpu is not None:
             alone = float(self._samples_per_s(Columns.of([replace(size, workers=1)]), self._best)[0])
@@ -156,8 +141,8 @@ class ThroughputModel:
                 grows[_LIMITS[name]] += float(more)
         return grows
 
-    def _samples_per_s(self, at: Columns, fit_: _Coefficients) -> Array:
-        free = at.workers * self._around.batch(at.workers) / self._step_s(at, fit_)
+    def _samples_per_s(self, at: Columns, fitted: Coefficients) -> Array:
+        free = at.workers * self._around.batch(at.workers) / self._step_s(at, fitted)
         return np.minimum(free, self._ceiling(at))
 
     def _nearby(self, at: Columns) -> Array:
@@ -166,8 +151,8 @@ class ThroughputModel:
         near = self._trusted * np.exp(-0.5 * np.sum(far**2, axis=2))
         return np.asarray(np.exp(near @ self._missed / (near.sum(axis=1) + NEAR_DOUBT)), dtype=np.float64)
 
-    def _step_s(self, at: Columns, fit_: _Coefficients) -> Array:
-        return _step_s(self.kind, at, self._around, fit_)
+    def _step_s(self, at: Columns, fitted: Coefficients) -> Array:
+        return step_s(self.kind, at, self._around, fitted)
 
     def _ceiling(self, at: Columns) -> Array:
         """The utilisation law: no node does more than its cores can, whatever the step is made of."""
@@ -200,19 +185,19 @@ def fit(kind: JobKind, windows: Sequence[Window], history: History = NO_HISTORY)
     if not own and not prior:
         raise InvalidInput("windows: none, so there is nothing to fit to")
     if own and prior:
-        prior = _at_our_level(kind, prior, own)
+        prior = at_our_level(kind, prior, own)
     seen = (*prior, *own)
     around = Surroundings.of(own or seen)
-    best = _fit_once(kind, seen, around)
+    best = fit_once(kind, seen, around)
     left_out = seen[-JACKKNIFED:] if len(seen) > 1 else ()
-    without = tuple(_fit_once(kind, [one for one in seen if one is not left], around) for left in left_out)
+    without = tuple(fit_once(kind, [one for one in seen if one is not left], around) for left in left_out)
     terms = len(SERVER_TERMS) if kind is JobKind.PARAMETER_SERVER else len(COMPUTE_TERMS) + len(SYNC_TERMS)
-    tilted = tuple(_fit_once(kind, seen, around, tilt) for tilt in range(terms))
+    tilted = tuple(fit_once(kind, seen, around, tilt) for tilt in range(terms))
     if kind is JobKind.ALLREDUCE and not any(one.size.workers > 1 for one in seen):
-        tilted += (_fit_once(kind, seen, around, unseen_sync=UNSEEN_SYNC[1]),)
+        tilted += (fit_once(kind, seen, around, unseen_sync=UNSEEN_SYNC[1]),)
     known = own or seen
     at = Columns.of([one.size for one in known])
-    missed = np.log(_step_s(kind, at, around, best) / np.array([one.step_s for one in known]))
+    missed = np.log(step_s(kind, at, around, best) / np.array([one.step_s for one in known]))
     trusted = np.array([one.weight for one in known])
     return ThroughputModel(
         kind=kind,
@@ -233,116 +218,6 @@ def fit(kind: JobKind, windows: Sequence[Window], history: History = NO_HISTORY)
     )
 
 
-def _at_our_level(kind: JobKind, prior: Sequence[Observation], own: Sequence[Observation]) -> tuple[Observation, ...]:
-    """Like jobs as if they were as fast as we are: the shape of their curve is worth more than its height."""
-    around = Surroundings.of(prior)
-    theirs = _step_s(kind, Columns.of([one.size for one in own]), around, _fit_once(kind, prior, around))
-    ratio = median(one.step_s / float(step_s) for one, step_s in zip(own, theirs, strict=True))
-    return tuple(
-        replace(
-            one,
-            step_s=one.step_s * ratio,
-            input_s=one.input_s * ratio,
-            server_s=one.server_s * ratio,
-            sync_s=one.sync_s * ratio,
-        )
-        for one in prior
-    )
-
-
-def _fit_once(
-    kind: JobKind,
-    seen: Sequence[Observation],
-    around: Surroundings,
-    tilt: int | None = None,
-    unseen_sync: float = UNSEEN_SYNC[0],
-) -> _Coefficients:
-    at = Columns.of([one.size for one in seen])
-    # Each at the batch and the share that were really seen there.
-    features = np.concatenate([_seen_features(kind, one, around) for one in seen])
-    if kind is JobKind.PARAMETER_SERVER:
-        shares = [server_shares(one, tilt, TILT) for one in seen]
-        work = _solve(features, [one.step_s for one in seen], shares, seen)
-        return _Coefficients(work, np.zeros(len(SYNC_TERMS)), 1.0)
-    shares = [
-        compute_shares(one, tilt if tilt is not None and tilt < len(COMPUTE_TERMS) else None, TILT) for one in seen
-    ]
-    work = _solve(features, [one.work_s for one in seen], shares, seen)
-    sync_tilt = tilt - len(COMPUTE_TERMS) if tilt is not None and tilt >= len(COMPUTE_TERMS) else None
-    joined = [one for one in seen if one.size.workers > 1]
-    if not joined:
-        # Nobody has ever synchronised: as if two workers had been seen, at the usual price.
-        alone = max(seen, key=lambda one: one.size.workers)
-        joined = [replace(alone, size=replace(alone.size, workers=2), sync_s=unseen_sync * alone.step_s)]
-        return _Coefficients(work, _fit_sync(joined, 1.0, sync_tilt), 1.0)
-    observed = np.array([one.step_s for one in seen])
-    fits = [_Coefficients(work, _fit_sync(joined, norm, sync_tilt), norm) for norm in NORMS]
-
-    def misfit(fit_: _Coefficients) -> float:
-        return float(np.mean((_step_s(kind, at, around, fit_) / observed - 1) ** 2))
-
-    # The plainest way to join that explains what was seen nearly as well as the best one.
-    allowed = min(misfit(fit_) for fit_ in fits) + LEAST_NOISE**2
-    return next(fit_ for fit_ in fits if misfit(fit_) <= allowed)
-
-
-def _seen_features(kind: JobKind, one: Observation, around: Surroundings) -> Array:
-    there = replace(around, batch_size=one.batch_size, workers=one.size.workers)
-    if kind is JobKind.ALLREDUCE:
-        return compute_features(Columns.of([one.size]), there)
-    even = 1 / max(one.size.ps, 1)
-    unsplit = max(one.share - even, 0.0) / (1 - even) if one.size.ps > 1 else 0.0
-    return server_features(Columns.of([one.size]), replace(there, unsplit_share=unsplit))
-
-
-def _fit_sync(joined: Sequence[Observation], norm: float, tilt: int | None) -> Array:
-    """What synchronising costs, if it joins with the rest by this norm."""
-    sync_s = [max(one.step_s**norm - one.work_s**norm, 0.0) ** (1 / norm) if one.sync_s else 0.0 for one in joined]
-    if not any(sync_s):
-        return np.zeros(len(SYNC_TERMS))
-    features = sync_features(Columns.of([one.size for one in joined]))
-    return _solve(features, sync_s, [sync_shares(tilt, TILT)] * len(joined), joined, [one.step_s for one in joined])
-
-
-def _solve(
-    features: Array,
-    seconds: Sequence[float],
-    shares: Sequence[Array],
-    seen: Sequence[Observation],
-    scale: Sequence[float] | None = None,
-) -> Array:
-    """Non-negative least squares of relative errors, where the guess decides what the observations leave open."""
-    from scipy.optimize import nnls  # It takes longer to import than a master to start.
-
-    scales = np.asarray(seconds if scale is None else scale)
-    weights = np.array([one.weight for one in seen])
-    rows = features / scales[:, None]
-    values = np.asarray(seconds) / scales
-    trust = np.sqrt(weights)
-    # A row a term and observation: that the term's part of this step is what the guess says.
-    guess = GUESS_WEIGHT * np.sqrt(weights / weights.sum())
-    count, terms = features.shape
-    guessed_rows = np.zeros((count * terms, terms))
-    guessed_values = np.zeros(count * terms)
-    for index, share in enumerate(shares):
-        block = slice(index * terms, (index + 1) * terms)
-        guessed_rows[block] = guess[index] * np.diag(rows[index])
-        guessed_values[block] = guess[index] * share * values[index]
-    matrix = np.concatenate([trust[:, None] * rows, guessed_rows])
-    # Coefficients differ by many powers of ten (a batch of thousands, a step of microseconds): solve for like ones.
-    norms = np.maximum(np.linalg.norm(matrix, axis=0), 1e-300)
-    solution, _ = nnls(matrix / norms, np.concatenate([trust * values, guessed_values]))
-    return np.asarray(solution / norms, dtype=np.float64)
-
-
-def _step_s(kind: JobKind, at: Columns, around: Surroundings, fit_: _Coefficients) -> Array:
-    if kind is JobKind.PARAMETER_SERVER:
-        return np.asarray(server_features(at, around) @ fit_.work, dtype=np.float64)
-    work = compute_features(at, around) @ fit_.work
-    sync = sync_features(at) @ fit_.sync
-    return np.asarray((work**fit_.norm + sync**fit_.norm) ** (1 / fit_.norm), dtype=np.float64)
-
-
 def _demand(
     seen: Sequence[Observation],
     used: Callable[[Observation], float | None],
@@ -353,8 +228,8 @@ def _demand(
     return median(demands) if demands else None
 
 
-def _named(kind: JobKind, fit_: _Coefficients) -> tuple[tuple[str, float], ...]:
+def _named(kind: JobKind, fitted: Coefficients) -> tuple[tuple[str, float], ...]:
     if kind is JobKind.PARAMETER_SERVER:
-        return tuple((f"a{index}", float(value)) for index, value in enumerate(fit_.work))
-    pairs = chain(zip(COMPUTE_TERMS, fit_.work, strict=True), zip(SYNC_TERMS, fit_.sync, strict=True))
-    return (*((name, float(value)) for name, value in pairs), ("norm", fit_.norm))
+        return tuple((f"a{index}", float(value)) for index, value in enumerate(fitted.work))
+    pairs = chain(zip(COMPUTE_TERMS, fitted.work, strict=True), zip(SYNC_TERMS, fitted.sync, strict=True))
+    return (*((name, float(value)) for name, value in pairs), ("norm", fitted.norm))
