@@ -12,7 +12,11 @@ help:  ## Show the targets.
 
 setup: $(VENV)/.ready  ## Make the development environment.
 
+# The tests start a PostgreSQL of their own, from Debian's package.
 $(VENV)/.ready: requirements-dev.lock pyproject.toml
+	ls /usr/lib/postgresql/*/bin/initdb > /dev/null 2>&1 || command -v initdb > /dev/null || \
+	  if [ "$$(id -u)" = 0 ]; then apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y postgresql; \
+	  else echo "PostgreSQL is missing: install it, for the tests of the Brain"; fi
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --requirement requirements-dev.lock
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
@@ -57,6 +61,7 @@ bench: setup  ## Measure; see benchmarks/.
 	$(BIN)/python -m benchmarks.ps_wire
 	$(BIN)/python -m benchmarks.ps_rows
 	$(BIN)/python -m benchmarks.coordinator
+	$(BIN)/python -m benchmarks.brain
 
 protos: setup  ## Generate the messages from the .proto files.
 	mkdir -p $(or $(OUT),src)

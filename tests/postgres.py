@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pwd
 import shutil
 import socket
 import subprocess
@@ -40,7 +39,7 @@ class Postgres:
         self._made += 1
         name = f"brain_{self._made}"
         with psycopg.connect(self._url("postgres"), autocommit=True) as connection:
-            connection.execute(f'CREATE DATABASE "{name}"')  # type: ignore[arg-type]  # the name is ours
+            connection.execute(f'CREATE DATABASE "{name}"')
         return self._url(name)
 
     def _url(self, database: str) -> str:
@@ -79,22 +78,18 @@ def _binary(name: str) -> str:
 
 
 def _owner() -> str | None:
-    """Whose the server is: PostgreSQL refuses to run as root."""
-    if os.geteuid() != 0:
-        return None
-    names = {entry.pw_name for entry in pwd.getpwall()}
-    return "postgres" if "postgres" in names else "nobody"
+    """Whose the server is, if not this user's: PostgreSQL refuses to run as root. Its package makes this user."""
+    return _USER if os.geteuid() == 0 else None
 
 
 def _run(binary: str, *arguments: str) -> None:
     owner = _owner()
+    # Another process changes the user: a fork of this one, when gRPC has threads in it, may die.
+    as_owner = [] if owner is None else ["setpriv", f"--reuid={owner}", f"--regid={owner}", "--clear-groups"]
     # Not through a pipe: the server that pg_ctl starts would keep it open.
     with tempfile.TemporaryFile("w+") as output:
         done = subprocess.run(
-            [_binary(binary), *arguments],
-            user=owner,
-            group=None if owner is None else pwd.getpwnam(owner).pw_gid,
-            extra_groups=None if owner is None else [],
+            [*as_owner, _binary(binary), *arguments],
             cwd="/",
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -103,7 +98,7 @@ def _run(binary: str, *arguments: str) -> None:
         )
         output.seek(0)
         if done.returncode != 0:
-            raise RuntimeError(f"{binary} failed: {output.read()}")
+            raise RuntimeError(f"{binary} failed with {done.returncode}: {output.read()}")
 
 
 def _free_port() -> int:

@@ -7,9 +7,9 @@ either, of the same kind. Nothing in here does I/O.
 from __future__ import annotations
 
 import statistics
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import groupby
 
 from elastane.brain.runs import PastRun
 from elastane.core.size_search import RULES, decide, first_size
@@ -24,11 +24,10 @@ from elastane.model.sizing import (
     JobSize,
     NoDecision,
     PriorWindow,
+    Window,
 )
 
 MOST_LIKE_RUNS = 10
-OWN_WINDOWS_A_SIZE = 20
-PRIOR_WINDOWS_A_SIZE = 3
 
 HALF_LIFE_S = 14 * 86_400.0
 """After so long a run is believed half as much: code, data and machines change."""
@@ -55,7 +54,7 @@ def learn(likeness: Likeness, pasts: Sequence[PastRun], now: float) -> tuple[His
     prior = [
         PriorWindow(reported.window, weights[past.run])
         for past in pasts
-        for reported in thinned(past.windows, PRIOR_WINDOWS_A_SIZE)
+        for reported in thinned(past.windows, first=0, last=3)
     ]
     last_size = _last_size(likeness, pasts, weights)
     rows = [reported for past in pasts for reported in past.windows]
@@ -80,22 +79,25 @@ def advise(
     assumed_cost_s: float | None = None,
 ) -> Decision | NoDecision:
     """What the run should do next: a first size from the history alone; from its first window on, the usual rules."""
-    windows = [reported.window for reported in thinned(own, OWN_WINDOWS_A_SIZE)]
+    windows = own_windows(own)
     if not windows:
         return first_size(kind, budget, history)
     rules = RULES if assumed_cost_s is None else replace(RULES, assumed_cost_s=assumed_cost_s)
     return decide(kind, windows, changes, budget, remaining_samples, history, now_s, rules)
 
 
-def thinned(rows: Sequence[ReportedWindow], most: int) -> list[ReportedWindow]:
-    """At most so many of each size, the newest, in the order in which they came."""
-    seen: defaultdict[JobSize, int] = defaultdict(int)
-    kept = []
-    for row in reversed(rows):
-        seen[row.window.size] += 1
-        if seen[row.window.size] <= most:
-            kept.append(row)
-    return kept[::-1]
+def thinned(rows: Sequence[ReportedWindow], first: int, last: int) -> list[ReportedWindow]:
+    """Of each stretch of one size so many of its first, which say what a change gave, and so many of its last."""
+    kept: list[ReportedWindow] = []
+    for _, group in groupby(rows, key=lambda row: row.window.size):
+        stretch = list(group)
+        kept += stretch if len(stretch) <= first + last else (*stretch[:first], *stretch[-last:])
+    return kept
+
+
+def own_windows(rows: Sequence[ReportedWindow]) -> list[Window]:
+    """The windows of a run that its model is fitted to."""
+    return [reported.window for reported in thinned(rows, first=5, last=15)]
 
 
 def _last_size(likeness: Likeness, pasts: Sequence[PastRun], weights: dict[str, float]) -> JobSize | None:

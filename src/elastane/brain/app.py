@@ -141,11 +141,10 @@ class BrainService:
         """Keep the model's parameters, if there is something to fit them to."""
 
         def fitted() -> tuple[int, dict[str, float]] | None:
-            own = advisor.thinned(self._store.windows_of(run.id), advisor.OWN_WINDOWS_A_SIZE)
+            own = advisor.own_windows(self._store.windows_of(run.id))
             if not own:
                 return None
-            model = fit(run.identity.kind, [reported.window for reported in own], history)
-            return len(own), dict(model.coefficients)
+            return len(own), dict(fit(run.identity.kind, own, history).coefficients)
 
         found = await self._read(fitted)
         if found is not None:

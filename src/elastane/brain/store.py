@@ -44,8 +44,12 @@ class Store:
     def __init__(self, database: str) -> None:
         """Open, make or migrate it. Raises InvalidInput for what is no database, DatabaseUnavailable."""
         self._engine = _open(database)
-        with _translated():
-            migrate(self._engine)
+        try:
+            with _translated():
+                migrate(self._engine)
+        except DatabaseUnavailable:
+            self._engine.dispose()
+            raise
         self._insert = postgresql.insert if self._engine.dialect.name == "postgresql" else sqlite.insert
 
     def close(self) -> None:
@@ -61,7 +65,10 @@ class Store:
         answers: list[Any] = []
         with _translated(), self._writing() as connection:
             if rows:
-                connection.execute(self._insert(windows).on_conflict_do_nothing(), rows)
+                stored_once = self._insert(windows).on_conflict_do_nothing(
+                    index_elements=["run_id", "sender", "number"]
+                )
+                connection.execute(stored_once, rows)
             for write in writes:
                 answers.append(None if isinstance(write, Rows) else _written(write, connection))
         return answers
@@ -81,7 +88,7 @@ class Store:
         }
 
         def write(connection: Connection) -> KnownRun:
-            connection.execute(self._insert(runs).values(values).on_conflict_do_nothing())
+            connection.execute(self._insert(runs).values(values).on_conflict_do_nothing(index_elements=["run"]))
             known = runs.c.run == identity.run
             connection.execute(update(runs).where(known, runs.c.started_at > started_at).values(started_at=started_at))
             return _known_run(connection.execute(select(runs).where(known)).one())

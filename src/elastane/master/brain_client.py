@@ -230,6 +230,7 @@ class BrainClient:
             if not (await self._call("Report", request, pb.Reported)).stored:
                 raise BrainUnreachable(f"the Brain at {self._address} has too much to do")
             self.acknowledged += len(rows)
+            self._say(reachable=True)
         except MalformedMessage as error:
             if len(rows) > 1:
                 # One row must not take the others with it.
