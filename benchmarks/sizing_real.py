@@ -97,17 +97,18 @@ class RealJob:
         deadline = time.monotonic() + TIMEOUT_S
         while time.monotonic() < deadline:
             began = time.time()
-            if _size(self.status()) == size and self._all_work(size[0], began):
+            if _size(self.status()) == size and self._all_work(size, began):
                 time.sleep(SETTLE_S)
                 return
             time.sleep(LOOK_EVERY_S)
         raise TimeoutError(f"no {size}: {self.status()}")
 
-    def _all_work(self, workers: int, since: float) -> bool:
+    def _all_work(self, size: Size, since: float) -> bool:
         """Whether all workers commit samples; of those that share each step, one speaks for all."""
         time.sleep(SETTLE_S)
         found = [event for event in self.events() if event["kind"] == "samples_committed" and _at(event) > since]
-        return len({event["node"] for event in found}) in (1, workers) and len(found) >= 3
+        speakers = size[0] if size[1] else 1
+        return len({event["node"] for event in found}) == speakers and len(found) >= 3
 
     def speed(self, seconds: float) -> float:
         """Samples per second over the time to come."""

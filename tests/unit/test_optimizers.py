@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,13 +15,22 @@ from elastane.master.event_log import EventLog
 from elastane.master.job_manager import JobManager
 from elastane.master.job_resource_optimizer import JobResourceOptimizer
 from elastane.master.journal import Journal
-from elastane.master.resource_optimizer import LocalOptimizer, OptimizerConfig, ServerMemory, memory_moves, oom_plan
+from elastane.master.ps_manager import PSManager
+from elastane.master.ps_saves import PSSaves
+from elastane.master.resource_optimizer import (
+    LocalOptimizer,
+    OptimizerConfig,
+    ResourceOptimizer,
+    ServerMemory,
+    memory_moves,
+    oom_plan,
+)
 from elastane.master.stats_reporter import StatsReporter
 from elastane.master.task_manager import TaskManager
 from elastane.model.errors import InvalidInput, RequestRefused
 from elastane.model.ids import NodeName
 from elastane.model.job_spec import load_job
-from elastane.model.node import ExitReason, NodeExit, NodeGroupResource, NodeResource, NodeType
+from elastane.model.node import ExitReason, Node, NodeExit, NodeGroupResource, NodeResource, NodeType
 from elastane.model.plan import ResourcePlan
 from elastane.model.quantity import Memory
 from elastane.model.sizing import (
@@ -44,7 +53,12 @@ NOTHING = Prediction(1.0, 1.0, 1.0)
 class Simulated:
     """A job whose nodes exist only in memory, and whose workers' speed a formula gives."""
 
-    def __init__(self, step_s: Callable[[int], float], journal: Journal | None = None) -> None:
+    def __init__(
+        self,
+        step_s: Callable[[int], float],
+        journal: Journal | None = None,
+        optimizer: ResourceOptimizer | None = None,
+    ) -> None:
         document = job_document(minReplicas=1, maxReplicas=8)
         document["spec"]["autoscale"] = {"windowSeconds": 3}
         self.now = 0.0
@@ -65,7 +79,7 @@ class Simulated:
         self.optimizer = JobResourceOptimizer(
             self.job,
             self.record,
-            LocalOptimizer(self.record, 2.0),
+            optimizer or LocalOptimizer(self.record, 2.0),
             self.stats,
             self.manager,
             None,
@@ -267,3 +281,60 @@ def test_a_size_can_be_asked_about_once_something_was_observed() -> None:
     assert plan.node_group_resources[NodeType.WORKER].count == 4
     assert plan.decision is not None
     assert plan.decision.prediction.samples_per_s == pytest.approx(2000, rel=0.2)
+
+
+def test_servers_of_a_plan_are_launched_retired_and_twinned() -> None:
+    document = job_document(minReplicas=1, maxReplicas=8)
+    document["spec"] |= {"distributionStrategy": "parameter_server", "ps": {"resource": {"memory": "1Gi"}}}
+    job = load_job(document)
+    events, journal = EventLog(), Journal()
+    manager = JobManager(job, MemoryPlatform(), events, journal)
+    assert job.spec.ps is not None
+    servers = PSManager(
+        job.spec.ps,
+        manager.servers,
+        PSSaves(None, None, events),
+        events,
+        lambda _node, _message: None,
+        take=manager.take,
+        on_failed=manager.fail,
+        journal=journal,
+    )
+    grown = servers.scale_plan(_servers(3), 0.0)
+    assert [node.short_name for node in grown.launch_nodes] == ["ps-0", "ps-1", "ps-2"]
+    assert not servers.scale_plan(_servers(3), 0.0), "there is nothing to do"
+    more = NodeResource(memory=Memory.mib(2048))
+    moved = servers.scale_plan(ResourcePlan(node_resources={NodeName("ctr-ps-1"): more}), 0.0)
+    assert [(node.short_name, node.resource) for node in moved.launch_nodes] == [("ps-3", more)]
+    assert [node.short_name for node in manager.servers.nodes if node.is_retired] == ["ps-1"]
+    assert not servers.scale_plan(_servers(2), 0.0).remove_nodes, "who leaves works on until its buckets have moved"
+    assert len([node for node in manager.servers.nodes if node.is_retired]) == 2
+    with pytest.raises(RequestRefused, match="below min 1"):
+        servers.scale_plan(_servers(0), 0.0)
+
+
+def _servers(count: int) -> ResourcePlan:
+    return ResourcePlan({NodeType.PS: NodeGroupResource(count, NodeResource())})
+
+
+class Broken(LocalOptimizer):
+    """One that fails as nobody foresaw."""
+
+    async def generate_oom_recovery_plan(
+        self, oom_nodes: Sequence[Node], stage: OptimizerStage, config: OptimizerConfig
+    ) -> ResourcePlan:
+        raise ZeroDivisionError("planted")
+
+
+async def test_an_error_of_sizing_does_not_end_the_job() -> None:
+    simulated = Simulated(lambda _: 0.02, optimizer=Broken(SizingRecord()))
+    simulated.manager.scale(1)
+    for callback in simulated.manager.on_node_end:
+        callback(simulated.manager.nodes[0], NodeExit(ExitReason.OOM))
+    with simulated.events.watch() as lines:
+        running = asyncio.create_task(simulated.optimizer.run())
+        while '"sizing_failed"' not in (line := await asyncio.wait_for(lines.get(), 10)):
+            pass
+    assert "ZeroDivisionError: planted" in line
+    assert not running.done()
+    running.cancel()

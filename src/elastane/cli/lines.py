@@ -109,6 +109,7 @@ _LINES: dict[str, Callable[[Fields], str]] = {
     "sizing_realised": lambda event: (
         f"{_size(event)}: {event['realised']:,.0f} samples/s came of {event['predicted']:,.0f} predicted"
     ),
+    "sizing_failed": lambda event: f"the job keeps its size from here on, for sizing failed: {event['reason']}",
     "plan_refused": lambda event: f"a plan was refused: {event['reason']} ({event['line']})",
     "figures_refused": lambda event: f"figures of {_short(event['node'] or 'the job')} refused: {event['reason']}",
     "brain_lost": lambda event: f"the Brain is away ({event['reason']}); the job sizes itself by what it knows",

@@ -141,7 +141,7 @@ class JobManager:
         group = self.workers.group
         before = group.target
         scale_plan = self.workers.scale_plan(plan, self._clock())
-        if NodeType.WORKER in plan.node_group_resources:
+        if NodeType.WORKER in plan.node_group_resources and (plan.decision is None or group.target != before):
             self._events.emit("scaled", role=group.type, workers=group.target, before=before)
         self.take(scale_plan)
 

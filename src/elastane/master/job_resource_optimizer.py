@@ -78,6 +78,7 @@ class JobResourceOptimizer:
         self._fresh = False
         self._told_realised = len(record.changes)
         self._killed: list[Node] = []
+        self._failed = False
         stats.on_reading.append(self._on_reading)
         stats.on_window.append(self._on_window)
         node_manager.on_node_end.append(self._on_node_end)
@@ -141,10 +142,17 @@ class JobResourceOptimizer:
 
     async def run(self) -> None:
         """Look at the job from time to time; never returns."""
+        if self.record.stage is OptimizerStage.CREATE:
+            self._advance()  # A master before this one died before it had come to this.
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
-            if self._node_manager.outcome is None and not self._node_manager.stopping:
+            if self._node_manager.outcome is not None or self._node_manager.stopping or self._failed:
+                continue
+            try:
                 await self.look()
+            except Exception as error:  # noqa: BLE001  # whatever it is, the training must not end with it
+                self._failed = True
+                self._events.emit("sizing_failed", reason=f"{type(error).__name__}: {error}")
 
     async def look(self) -> None:
         """Do what is to be done now, if anything is."""

@@ -14,7 +14,7 @@ from elastane.core.stable_windows import StableWindows, WindowRules
 from elastane.master.event_log import EventLog
 from elastane.model.errors import InvalidInput
 from elastane.model.ids import NodeName
-from elastane.model.node import Node, NodeType
+from elastane.model.node import Node, NodeStatus, NodeType
 from elastane.model.sizing import JobSize, MemoryReading, Reading, Window
 from elastane.rpc.figures_wire import CLOCKS_DIFFER_S, MOST_SPAN_S, checked_cpu, checked_figures
 from elastane.rpc.protos import node_pb2 as pb
@@ -175,6 +175,10 @@ class StatsReporter:
             if node.type is NodeType.WORKER and not node.status.final and node.relaunchable
         }
 
+    def _ends(self) -> bool:
+        """Whether a worker has come to the end of the data: what the others do then says nothing about a size."""
+        return any(node.type is NodeType.WORKER and node.status is NodeStatus.SUCCEEDED for node in self._nodes())
+
     def _read(self, now: float) -> None:
         working = self._working()
         servers = self._servers()
@@ -182,7 +186,7 @@ class StatsReporter:
             self._members = frozenset(working)
             self.changing()
             return
-        if not working or not working.keys() <= self._said.keys():
+        if not working or not working.keys() <= self._said.keys() or self._ends():
             return
         said = [self._said.pop(name) for name in working]
         reading = self._reading(now, list(working.values()), said, servers)
