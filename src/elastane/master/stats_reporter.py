@@ -19,6 +19,8 @@ from elastane.model.sizing import JobSize, MemoryReading, Reading, Window
 from elastane.rpc.figures_wire import CLOCKS_DIFFER_S, MOST_SPAN_S, checked_cpu, checked_figures
 from elastane.rpc.protos import node_pb2 as pb
 
+LOOK_EVERY_S = 0.2
+"""How often it is looked for, at least, whether the workers are still the same."""
 MOST_MEMORY_READINGS = 600
 """How many are kept of one server; of more, every second one is dropped."""
 
@@ -89,6 +91,7 @@ class StatsReporter:
         self._windows = StableWindows(WindowRules(readings=readings, warm_up_s=max(1.0, 3 * window_s / 8)))
         self._said: dict[NodeName, _Said] = {}
         self._members: frozenset[NodeName] = frozenset()
+        self._looked_at = 0.0
         self._heard_since: dict[NodeName, float] = {}
         self._heard_span_s: dict[NodeName, float] = {}
         self._refused: set[NodeName] = set()
@@ -180,6 +183,9 @@ class StatsReporter:
         return any(node.type is NodeType.WORKER and node.status is NodeStatus.SUCCEEDED for node in self._nodes())
 
     def _read(self, now: float) -> None:
+        if len(self._said) < len(self._members) and now < self._looked_at + LOOK_EVERY_S:
+            return  # Of thousands of workers, each speaks every second: not all are looked at for each.
+        self._looked_at = now
         working = self._working()
         servers = self._servers()
         if working.keys() != self._members or (servers is not None and not servers.settled):
