@@ -80,6 +80,7 @@ class Simulated:
             self.job,
             self.record,
             optimizer or LocalOptimizer(self.record, 2.0),
+            LocalOptimizer(self.record, 2.0),
             self.stats,
             self.manager,
             None,

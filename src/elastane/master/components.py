@@ -249,6 +249,7 @@ def create_optimizer_if_needed(
         job,
         record,
         brain or local,
+        local,
         stats,
         node_manager,
         ps_manager,

@@ -13,7 +13,13 @@ from elastane.core.sizing_record import OptimizerStage, SizingRecord
 from elastane.master.event_log import EventLog
 from elastane.master.job_manager import JobManager
 from elastane.master.ps_manager import PSManager
-from elastane.master.resource_optimizer import OptimizerConfig, ResourceOptimizer, ServerMemory, memory_moves
+from elastane.master.resource_optimizer import (
+    LocalOptimizer,
+    OptimizerConfig,
+    ResourceOptimizer,
+    ServerMemory,
+    memory_moves,
+)
 from elastane.master.stats_reporter import StatsReporter
 from elastane.master.task_manager import TaskManager
 from elastane.model.errors import RequestRefused
@@ -53,6 +59,7 @@ class JobResourceOptimizer:
         job: ElasticJob,
         record: SizingRecord,
         optimizer: ResourceOptimizer,
+        local: LocalOptimizer,
         stats: StatsReporter,
         node_manager: JobManager,
         ps_manager: PSManager | None,
@@ -63,6 +70,8 @@ class JobResourceOptimizer:
     ) -> None:
         self.record = record
         self.optimizer = optimizer
+        self.local = local
+        """Answers what would be done. Another may remember what it was asked."""
         self.stats = stats
         self.acts = job.spec.autoscale is not None
         self._job = job
@@ -123,7 +132,7 @@ class JobResourceOptimizer:
         if not self.record.windows:
             return "nothing is known yet: there is no window of the job's work"
         stage = self.record.stage if self.acts else OptimizerStage.RUNNING
-        return (await self.optimizer.generate_opt_plan(stage, self.config())).reason
+        return (await self.local.generate_opt_plan(stage, self.config())).reason
 
     async def create(self) -> None:
         """Before anything is launched: the job's first size, from its configuration and from like jobs."""

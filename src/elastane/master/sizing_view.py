@@ -51,7 +51,7 @@ async def explain(job: str, optimizer: JobResourceOptimizer) -> pb.SizingView:
     if record.windows:
         from elastane.core.throughput import fit  # It needs numpy and scipy, which a master does without.
 
-        model = await asyncio.to_thread(fit, optimizer.kind, list(record.windows))
+        model = await asyncio.to_thread(fit, optimizer.kind, list(record.windows), optimizer.local.history)
         view.model = ", ".join(f"{name} {value:.3g}" for name, value in model.coefficients)
         view.limit = model.limit(now)
         view.curve.extend(_curve(model, optimizer, now))
@@ -82,7 +82,7 @@ async def predict(optimizer: JobResourceOptimizer, workers: int | None, servers:
     )
     try:
         check_size(size)
-        plan = await optimizer.optimizer.generate_resource_plan_with_optimizer(optimizer.config(size))
+        plan = await optimizer.local.generate_resource_plan_with_optimizer(optimizer.config(size))
     except InvalidInput as error:
         raise RequestRefused(str(error)) from None
     point = pb.SizePoint(workers=size.workers, servers=size.ps)
