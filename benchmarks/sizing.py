@@ -37,14 +37,20 @@ def measure_replay(report: Report, set_name: str, count: int) -> None:
     jobs = [make_job(set_name, number) for number in range(count)]
     free_s = {job.number: free_completion_s(job) for job in jobs}
     outcomes = {job.number: replay(job, POLICIES) for job in jobs}
-    kinds = {"all": jobs, **{kind.value: [job for job in jobs if job.kind is kind] for kind in JobKind}}
+    by_servers = [job for job in jobs if job.kind is JobKind.PARAMETER_SERVER]
+    kinds = {
+        "all": jobs,
+        "with PS": by_servers,
+        "with PS whose cores are fixed": [job for job in by_servers if not job.budget.worker_cpus],
+        "with all-reduce": [job for job in jobs if job.kind is JobKind.ALLREDUCE],
+    }
     for kind, members in kinds.items():
         completed = {
             policy.name: [outcomes[job.number][policy.name].completed_s for job in members] for policy in POLICIES
         }
         completed[FREE] = [free_s[job.number] for job in members]
         for name, seconds in completed.items():
-            row = report.row("replay", jobs=f"{len(members)} {kind} of {set_name}", policy=name)
+            row = report.row(f"replay, {set_name}", jobs=f"{len(members)} {kind}", policy=name)
             if kind == "all":
                 row.add(mean_completion_h=mean(seconds) / 3600)
             row.add(
@@ -71,7 +77,7 @@ def _conduct(outcomes: Sequence[Outcome]) -> dict[str, float]:
 def main() -> None:
     arguments = parser(__doc__)
     arguments.add_argument("--jobs", choices=SETS, default="judge", help="the jobs that no constant was chosen on")
-    arguments.add_argument("--count", type=int, default=200, help="how many jobs")
+    arguments.add_argument("--count", type=int, default=100, help="how many jobs")
     arguments.add_argument("--points", type=Path, metavar="FILE", help="only fit to the measured points of this file")
     arguments.add_argument("--real", action="store_true", help="real jobs here instead, sized by themselves")
     options = arguments.parse_args()

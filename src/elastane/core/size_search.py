@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from statistics import median
 
 import numpy as np
+import numpy.typing as npt
 
 from elastane.core import size_words as words
 from elastane.core.size_candidates import Reach, candidates, closed, directions, inside
-from elastane.core.step_terms import Array
+from elastane.core.step_terms import SHIFT, Array
 from elastane.core.throughput import ThroughputModel, fit
 from elastane.model.sizing import (
     NO_HISTORY,
@@ -138,20 +139,38 @@ class _Search:
         best, low, high = self.model.predict_many(open_, beside=self.present)
         cost_s = self._cost_s()
         gains_s = remaining_s * (1 - 1 / np.maximum(low, 1e-9))
-        pays = (low > 1) & (gains_s >= self.rules.pays_times * cost_s)
+        fresh = self._not_refuted(open_, best)
+        pays = (low > 1) & (gains_s >= self.rules.pays_times * cost_s) & fresh
         if not pays.any():
             index = int(np.argmax(best))
             prediction = self._prediction(best[index], low[index], high[index])
             gained = words.gain(self.speed, prediction, self.model.observations)
-            what = words.change(self.present, open_[index])
-            return NoDecision(
-                f"{self.present}: stays; {what} would give {gained} and cost {words.seconds(cost_s)},"
-                f" with {words.seconds(remaining_s)} of work left"
-            )
+            what = f"{words.change(self.present, open_[index])} would give {gained}"
+            if best[index] <= 1:
+                return NoDecision(f"{self.present}: the best size in reach; {what}")
+            if not fresh[index]:
+                return NoDecision(f"{self.present}: stays; {what}, which was not enough when it was tried")
+            left = f"with {words.seconds(remaining_s)} of work left"
+            return NoDecision(f"{self.present}: stays; {what} and cost {words.seconds(cost_s)}, {left}")
         paying = [size for size, good in zip(open_, pays, strict=True) if good]
         size = _least_of(paying, best[pays], self.rules.near)
         index = open_.index(size)
         return self._decision(size, self._prediction(best[index], low[index], high[index]), cost_s)
+
+    def _not_refuted(self, sizes: Sequence[JobSize], best: Array) -> npt.NDArray[np.bool_]:
+        """Which sizes promise more than what was not enough when a change from here was rolled back."""
+        promising = np.ones(len(sizes), dtype=np.bool_)
+        for change in self.changes:
+            if not change.rolled_back or change.before != self.present:
+                continue
+            before = _speed_before(self.windows, change, self.rules.stable_windows)
+            if before is None or not 1 / SHIFT < self.speed / before < SHIFT:
+                continue  # Those were other times.
+            enough = 1 + self.rules.delivered_share * (change.predicted.samples_per_s / before - 1)
+            failed = set(directions(change.before, change.after))
+            alike = np.array([bool(failed & set(directions(self.present, size))) for size in sizes])
+            promising &= (best >= enough) | ~alike
+        return promising
 
     def into_budget(self) -> Decision:
         """The job has more than it may have: the best size that it may have, whatever it costs."""
@@ -226,10 +245,9 @@ def _fallen_short(
     undoes = len(changes) > 1 and changes[-2].rolled_back and last.after == changes[-2].before
     if undoes or last.rolled_back or here[0].size != last.after:
         return None
-    earlier = [window.samples_per_s for window in windows if window.size == last.before and window.at_s <= last.at_s]
-    if not earlier:
+    before = _speed_before(windows, last, rules.stable_windows)
+    if before is None:
         return None
-    before = median(earlier[-rules.stable_windows :])
     realised = last.realised_samples_per_s
     if realised is None:
         # The first ones: if the job slows down hours later, that was not the change.
@@ -240,6 +258,12 @@ def _fallen_short(
     if realised >= before and last.after.cpu <= last.before.cpu:
         return None  # It is faster for no more nodes: going back would only cost.
     return before, realised
+
+
+def _speed_before(windows: Sequence[Window], change: Change, count: int) -> float | None:
+    """The job's speed before a change; None if it was not seen."""
+    earlier = [one.samples_per_s for one in windows if one.size == change.before and one.at_s <= change.at_s]
+    return median(earlier[-count:]) if earlier else None
 
 
 def _least_of(sizes: Sequence[JobSize], speeds: Array, near: float) -> JobSize:

@@ -53,7 +53,7 @@ class StableWindows:
         if reading.at_s <= self._last_at_s:
             raise InvalidInput(f"at_s: {reading.at_s:g} is not after the reading before, at {self._last_at_s:g}")
         if reading.size != self._size:
-            self._restart(reading.at_s if self._size is not None else reading.at_s - self._rules.warm_up_s)
+            self._restart(reading.at_s)
             self._size = reading.size
         before_s, self._last_at_s = self._last_at_s, reading.at_s
         if reading.at_s < self._warm_at_s:

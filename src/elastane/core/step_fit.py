@@ -51,13 +51,16 @@ class Coefficients:
 def fit_once(
     kind: JobKind,
     seen: Sequence[Observation],
+    features: Array,
     around: Surroundings,
     tilt: int | None = None,
     unseen_sync: float = UNSEEN_SYNC[0],
 ) -> Coefficients:
+    """The coefficients that explain the observations best, given `features_seen` of them.
+
+    The guess is tilted to the term of that number, of all that the kind has.
+    """
     at = Columns.of([one.size for one in seen])
-    # Each at the batch and the share that were really seen there.
-    features = np.concatenate([_seen_features(kind, one, around) for one in seen])
     if kind is JobKind.PARAMETER_SERVER:
         shares = [server_shares(one, tilt, TILT) for one in seen]
         work = _solve(features, [one.step_s for one in seen], shares, seen)
@@ -84,7 +87,12 @@ def fit_once(
     return next(fitted for fitted in fits if misfit(fitted) <= allowed)
 
 
-def _seen_features(kind: JobKind, one: Observation, around: Surroundings) -> Array:
+def features_seen(kind: JobKind, seen: Sequence[Observation], around: Surroundings) -> Array:
+    """The features of each observation, at the batch and the share that were really seen there."""
+    return np.concatenate([_features_of(kind, one, around) for one in seen])
+
+
+def _features_of(kind: JobKind, one: Observation, around: Surroundings) -> Array:
     there = replace(around, batch_size=one.batch_size, workers=one.size.workers)
     if kind is JobKind.ALLREDUCE:
         return compute_features(Columns.of([one.size]), there)
@@ -119,13 +127,9 @@ def _solve(
     trust = np.sqrt(weights)
     # A row a term and observation: that the term's part of this step is what the guess says.
     guess = GUESS_WEIGHT * np.sqrt(weights / weights.sum())
-    count, terms = features.shape
-    guessed_rows = np.zeros((count * terms, terms))
-    guessed_values = np.zeros(count * terms)
-    for index, share in enumerate(shares):
-        block = slice(index * terms, (index + 1) * terms)
-        guessed_rows[block] = guess[index] * np.diag(rows[index])
-        guessed_values[block] = guess[index] * share * values[index]
+    terms = features.shape[1]
+    guessed_rows = ((guess[:, None] * rows)[:, :, None] * np.eye(terms)).reshape(-1, terms)
+    guessed_values = ((guess * values)[:, None] * np.stack(shares)).reshape(-1)
     matrix = np.concatenate([trust[:, None] * rows, guessed_rows])
     # Coefficients differ by many powers of ten (a batch of thousands, a step of microseconds): solve for like ones.
     norms = np.maximum(np.linalg.norm(matrix, axis=0), 1e-300)
@@ -134,6 +138,7 @@ def _solve(
 
 
 def step_s(kind: JobKind, at: Columns, around: Surroundings, fitted: Coefficients) -> Array:
+    """The seconds of a step at each size."""
     if kind is JobKind.PARAMETER_SERVER:
         return np.asarray(server_features(at, around) @ fitted.work, dtype=np.float64)
     work = compute_features(at, around) @ fitted.work
@@ -144,7 +149,8 @@ def step_s(kind: JobKind, at: Columns, around: Surroundings, fitted: Coefficient
 def at_our_level(kind: JobKind, prior: Sequence[Observation], own: Sequence[Observation]) -> tuple[Observation, ...]:
     """Like jobs as if they were as fast as we are: the shape of their curve is worth more than its height."""
     around = Surroundings.of(prior)
-    theirs = step_s(kind, Columns.of([one.size for one in own]), around, fit_once(kind, prior, around))
+    fitted = fit_once(kind, prior, features_seen(kind, prior, around), around)
+    theirs = step_s(kind, Columns.of([one.size for one in own]), around, fitted)
     ratio = median(one.step_s / float(step_s) for one, step_s in zip(own, theirs, strict=True))
     return tuple(
         replace(

@@ -75,7 +75,8 @@ def observe(windows: Sequence[Window]) -> tuple[Observation, ...]:
     by_size: dict[JobSize, list[Window]] = {}
     for window in windows:
         held = by_size.pop(window.size, [])
-        by_size[window.size] = [*held, window]
+        held.append(window)
+        by_size[window.size] = held  # Last, because it was seen last.
     if not by_size:
         return ()
     shift_s = _last_shift_s(next(reversed(by_size.values())))

@@ -14,7 +14,7 @@ from statistics import median
 
 import numpy as np
 
-from elastane.core.step_fit import UNSEEN_SYNC, Coefficients, at_our_level, fit_once, step_s
+from elastane.core.step_fit import UNSEEN_SYNC, Coefficients, at_our_level, features_seen, fit_once, step_s
 from elastane.core.step_terms import (
     COMPUTE_TERMS,
     SERVER_TERMS,
@@ -188,13 +188,17 @@ def fit(kind: JobKind, windows: Sequence[Window], history: History = NO_HISTORY)
         prior = at_our_level(kind, prior, own)
     seen = (*prior, *own)
     around = Surroundings.of(own or seen)
-    best = fit_once(kind, seen, around)
-    left_out = seen[-JACKKNIFED:] if len(seen) > 1 else ()
-    without = tuple(fit_once(kind, [one for one in seen if one is not left], around) for left in left_out)
+    features = features_seen(kind, seen, around)
+    best = fit_once(kind, seen, features, around)
+    without = tuple(
+        fit_once(kind, [*seen[:left], *seen[left + 1 :]], np.delete(features, left, axis=0), around)
+        for left in range(max(len(seen) - JACKKNIFED, 0), len(seen))
+        if len(seen) > 1
+    )
     terms = len(SERVER_TERMS) if kind is JobKind.PARAMETER_SERVER else len(COMPUTE_TERMS) + len(SYNC_TERMS)
-    tilted = tuple(fit_once(kind, seen, around, tilt) for tilt in range(terms))
+    tilted = tuple(fit_once(kind, seen, features, around, tilt) for tilt in range(terms))
     if kind is JobKind.ALLREDUCE and not any(one.size.workers > 1 for one in seen):
-        tilted += (fit_once(kind, seen, around, unseen_sync=UNSEEN_SYNC[1]),)
+        tilted += (fit_once(kind, seen, features, around, unseen_sync=UNSEEN_SYNC[1]),)
     known = own or seen
     at = Columns.of([one.size for one in known])
     missed = np.log(step_s(kind, at, around, best) / np.array([one.step_s for one in known]))
