@@ -2,4 +2,5 @@
 
 from elastane.cli.app import main
 
-main()
+if __name__ == "__main__":  # Not in a process that the command makes, which imports this too.
+    main()

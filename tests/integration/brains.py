@@ -9,9 +9,12 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from elastane.brain.app import BrainServer
 from elastane.brain.store import Store
@@ -66,7 +69,7 @@ class BrainHere:
         self.clock = Clock()
 
     async def start(self) -> None:
-        self._server = BrainServer(self.store, TOKEN, self.clock)
+        self._server = BrainServer(self.store, TOKEN, lambda: ThreadPoolExecutor(1), self.clock)
         self.address = await self._server.start()
 
     async def stop(self) -> None:
@@ -125,6 +128,11 @@ class BrainProcess:
     def kill(self) -> None:
         self._process.kill()
         self._end()
+
+    def planners(self) -> list[psutil.Process]:
+        """The processes that it has plans made by."""
+        children = psutil.Process(self._process.pid).children()
+        return [child for child in children if "resource_tracker" not in " ".join(child.cmdline())]
 
     def freeze(self) -> None:
         self._process.send_signal(signal.SIGSTOP)

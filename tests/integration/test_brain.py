@@ -267,6 +267,26 @@ async def test_a_brain_that_has_too_many_plans_to_make_says_so(
             await client.plan(BUDGET, 1e6)
 
 
+async def test_a_busy_brain_says_again_that_a_run_stays_until_it_has_changed(
+    brain: BrainHere, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with brain.client(make_run("a")) as client:
+        brain.clock.now += 100
+        client.report(make_report(10.0))
+        first = await client.plan(BUDGET, 1e6)
+        client.report(make_report(20.0))
+        monkeypatch.setattr(app, "MANY_PLANS_WAITING", 0)
+        assert await client.plan(BUDGET, 1e6) == first
+        assert "1 of 3 stable windows" in first.decision.reason
+        assert "2 of 3 stable windows" in (await client.plan(Budget(max_workers=5), 1e6)).decision.reason
+        client.report(make_report(30.0, 4))
+        client.outcome(1, Change(20.0, JobSize(2), JobSize(4), Prediction(1.0, 1.0, 1.0), 1.0))
+        assert "at 4 workers" in (await client.plan(Budget(max_workers=5), 1e6)).decision.reason
+        client.report(make_report(40.0, 4))
+        brain.clock.now += 61
+        assert "2 of 3 stable windows at 4 workers" in (await client.plan(Budget(max_workers=5), 1e6)).decision.reason
+
+
 async def test_a_prediction_without_windows_is_stored_as_a_plan(brain: BrainHere) -> None:
     await brain.tell(make_run("first"), (4,))
     async with brain.client(make_run("second")) as client:

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 
 from elastane.brain.store import Store
@@ -129,7 +130,30 @@ async def test_a_brain_that_hangs_is_not_waited_for_and_hears_all_afterwards(
         await until(lambda: job.client.waiting == 0)
         assert job.slowest_s < AT_ONCE_S
         assert await job.client.finish("succeeded", timeout_s=10.0)
-    assert stored(database) == list(range(1, job.told + 1))
+    assert count(database) == job.told
+
+
+async def test_a_planner_that_is_killed_is_replaced(tmp_path: Path) -> None:
+    process = BrainProcess(None, tmp_path)
+    process.start()
+    try:
+        async with a_job(process.address, process.token) as job:
+            job.tell(10)
+            before = await job.plan_within(20.0)
+            dead = process.planners()
+            for planner in dead:
+                planner.kill()
+            with pytest.raises(BrainUnreachable, match="a planner of the Brain died"):
+                await job.plan_within(20.0)
+            assert (await job.plan_within(20.0)).decision == before.decision
+            living = process.planners()
+            assert living
+            assert not set(living) & set(dead)
+            process.kill()
+            psutil.wait_procs(living, timeout=20)
+            assert not any(planner.is_running() for planner in living)
+    finally:
+        process.close()
 
 
 async def test_without_a_brain_a_job_goes_on_and_keeps_the_newest_for_one_that_comes() -> None:

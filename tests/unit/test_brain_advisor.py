@@ -83,6 +83,14 @@ def test_a_run_that_still_runs_teaches_too() -> None:
     assert learn(Likeness.CODE_AND_DATA, [make_past(exit_reason=None)], NOW)[0].last_size == JobSize(4)
 
 
+def test_a_long_run_teaches_no_more_than_a_short_one_and_the_most_believed_teach() -> None:
+    long = PastRun("long", NOW, None, make_rows(*[1] * 50, *[2] * 50))
+    assert [prior.window.size.workers for prior in learn(Likeness.KIND, [long], NOW)[0].windows] == [1, 2]
+    pasts = [make_past(str(days), age_s=86_400.0 * days) for days in (9, 1, 2, 3, 8)]
+    weights = [prior.weight for prior in learn(Likeness.KIND, pasts, NOW)[0].windows]
+    assert sorted(set(weights)) == sorted(weight(pasts[index], Likeness.KIND, NOW) for index in (1, 2, 3))
+
+
 def test_the_largest_memory_of_all_is_told() -> None:
     pasts = [
         PastRun("a", NOW, None, make_rows(1, worker_memory=Memory.mib(10), ps_memory=Memory.mib(4))),
@@ -97,6 +105,7 @@ def test_of_a_long_stretch_the_first_and_the_last_windows_stay() -> None:
     assert thinned(rows, 1, 2) == [rows[0], *rows[4:9], *rows[12:]]
     assert thinned(rows, 0, 3) == [*rows[3:8], *rows[11:]]
     assert own_windows(rows) == [row.window for row in rows]
+    assert len(own_windows(make_rows(*[2] * 50))) == 9
 
 
 def test_before_the_first_window_the_history_gives_the_size_inside_the_budget() -> None:

@@ -13,6 +13,7 @@ from itertools import groupby
 
 from elastane.brain.runs import PastRun
 from elastane.core.size_search import RULES, decide, first_size
+from elastane.core.throughput import fit
 from elastane.model.brain import Likeness, LikeRuns, ReportedWindow
 from elastane.model.quantity import Memory
 from elastane.model.sizing import (
@@ -28,6 +29,9 @@ from elastane.model.sizing import (
 )
 
 MOST_LIKE_RUNS = 10
+_RUNS_WITH_WINDOWS = 3
+"""What it costs to fit a model grows with what it is fitted to; these teach the curve, all of them where to begin."""
+_NEWEST = 9
 
 HALF_LIFE_S = 14 * 86_400.0
 """After so long a run is believed half as much: code, data and machines change."""
@@ -49,12 +53,14 @@ def weight(past: PastRun, likeness: Likeness, now: float) -> float:
 
 
 def learn(likeness: Likeness, pasts: Sequence[PastRun], now: float) -> tuple[History, LikeRuns]:
-    """What like runs teach: their windows with weights, newest run first, where they ended, and the memory they had."""
+    """What like runs teach: a weighted window of each size, newest run first, where they ended, and their memory."""
     weights = {past.run: weight(past, likeness, now) for past in pasts}
+    most_believed = sorted(weights, key=lambda run: -weights[run])[:_RUNS_WITH_WINDOWS]
     prior = [
-        PriorWindow(reported.window, weights[past.run])
+        PriorWindow(window, weights[past.run])
         for past in pasts
-        for reported in thinned(past.windows, first=0, last=3)
+        if past.run in most_believed
+        for window in _typical(past.windows)
     ]
     last_size = _last_size(likeness, pasts, weights)
     rows = [reported for past in pasts for reported in past.windows]
@@ -70,7 +76,7 @@ def learn(likeness: Likeness, pasts: Sequence[PastRun], now: float) -> tuple[His
 
 def advise(
     kind: JobKind,
-    own: Sequence[ReportedWindow],
+    windows: Sequence[Window],
     changes: Sequence[Change],
     budget: Budget,
     remaining_samples: float | None,
@@ -79,11 +85,15 @@ def advise(
     assumed_cost_s: float | None = None,
 ) -> Decision | NoDecision:
     """What the run should do next: a first size from the history alone; from its first window on, the usual rules."""
-    windows = own_windows(own)
     if not windows:
         return first_size(kind, budget, history)
     rules = RULES if assumed_cost_s is None else replace(RULES, assumed_cost_s=assumed_cost_s)
     return decide(kind, windows, changes, budget, remaining_samples, history, now_s, rules)
+
+
+def fitted(kind: JobKind, windows: Sequence[Window], history: History) -> dict[str, float]:
+    """The parameters of the run's model, by name."""
+    return dict(fit(kind, windows, history).coefficients)
 
 
 def thinned(rows: Sequence[ReportedWindow], first: int, last: int) -> list[ReportedWindow]:
@@ -97,7 +107,16 @@ def thinned(rows: Sequence[ReportedWindow], first: int, last: int) -> list[Repor
 
 def own_windows(rows: Sequence[ReportedWindow]) -> list[Window]:
     """The windows of a run that its model is fitted to."""
-    return [reported.window for reported in thinned(rows, first=5, last=15)]
+    return [reported.window for reported in thinned(rows, first=3, last=6)]
+
+
+def _typical(rows: Sequence[ReportedWindow]) -> list[Window]:
+    """One window of each size, of median speed among the newest: that a past run was long does not make it truer."""
+    of_size: dict[JobSize, list[Window]] = {}
+    for row in rows:
+        of_size.setdefault(row.window.size, []).append(row.window)
+    newest = [windows[-_NEWEST:] for windows in of_size.values()]
+    return [sorted(windows, key=lambda window: window.samples_per_s)[len(windows) // 2] for windows in newest]
 
 
 def _last_size(likeness: Likeness, pasts: Sequence[PastRun], weights: dict[str, float]) -> JobSize | None:

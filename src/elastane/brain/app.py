@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
+from concurrent.futures import BrokenExecutor, Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -16,38 +16,48 @@ from elastane.brain import advisor
 from elastane.brain.runs import KnownRun
 from elastane.brain.store import Rows, Store, window_values
 from elastane.brain.writer import GroupCommit
-from elastane.core.throughput import fit
 from elastane.model.brain import Advice, Likeness, LikeRuns
 from elastane.model.errors import DatabaseUnavailable, RequestRefused
-from elastane.model.sizing import NO_HISTORY, Decision, History
+from elastane.model.sizing import NO_HISTORY, Budget, Decision, History, NoDecision, Window
 from elastane.rpc import brain_wire
 from elastane.rpc.protos import brain_pb2 as pb
 from elastane.rpc.server import RpcServer
 
 MOST_PLANS_WAITING = 100
+MANY_PLANS_WAITING = 4
+"""From so many on, a run that was told to stay as it is in the last minute is told so again."""
+_STAYS_S = 60.0
 _MOST_REMEMBERED = 50_000
 _HISTORY_STAYS_S = 300.0
 
+StartPlanners = Callable[[], Executor]
 T = TypeVar("T")
 _log = structlog.get_logger("elastane.brain")
 
 
 class BrainService:
-    """The `Brain` service over one database. It keeps nothing in memory that the database does not have."""
+    """The `Brain` service over one database. It keeps nothing in memory that the database does not have.
 
-    def __init__(self, store: Store, now: Callable[[], float] = time.time) -> None:
+    Plans are made by what `planners` starts: fitting is work, and reports must not wait for it.
+    """
+
+    def __init__(self, store: Store, planners: StartPlanners, now: Callable[[], float] = time.time) -> None:
         self._store = store
+        self._start_planners = planners
+        self._planners = planners()
         self._now = now
         self._writer = GroupCommit(store)
         self._readers = ThreadPoolExecutor(2, "brain-reader")
         self._runs: _Remembered[KnownRun] = _Remembered()
         self._histories: _Remembered[_Learned] = _Remembered()
+        self._stays: _Remembered[_Stays] = _Remembered()
         self._plans_waiting = 0
 
     async def close(self) -> None:
         """Finish what was begun."""
         await self._writer.close()
         self._readers.shutdown()
+        self._planners.shutdown(cancel_futures=True)
 
     async def register(self, request: pb.RegisterRequest) -> pb.Registered:
         identity, age_s = brain_wire.run_from_wire(request)
@@ -75,15 +85,19 @@ class BrainService:
         cost_s = brain_wire.checked_cost(request)
         if self._plans_waiting >= MOST_PLANS_WAITING:
             raise RequestRefused(f"{self._plans_waiting} runs wait for a plan already; decide without the Brain")
+        stays = self._stays.get(request.run)
+        if self._plans_waiting >= MANY_PLANS_WAITING and stays is not None and stays.holds(budget, self._now()):
+            return stays.answer
         self._plans_waiting += 1
         try:
             run = await self._known(request.run)
             learned = await self._learned(run)
-            own, changes = await self._read(lambda: (self._store.windows_of(run.id), self._store.changes_of(run.id)))
-            decision = await self._read(
-                lambda: advisor.advise(
-                    run.identity.kind, own, changes, budget, remaining, learned.history, request.now_s, cost_s
-                )
+            windows, changes = await self._read(
+                lambda: (advisor.own_windows(self._store.windows_of(run.id)), self._store.changes_of(run.id))
+            )
+            history = learned.history
+            decision = await self._planned(
+                advisor.advise, run.identity.kind, windows, changes, budget, remaining, history, request.now_s, cost_s
             )
         except DatabaseUnavailable as error:
             raise RequestRefused(str(error)) from None
@@ -93,13 +107,18 @@ class BrainService:
         if isinstance(decision, Decision):
             plan = await self._written(self._store.add_plan(run.id, decision, self._now()))
             _log.info("planned", run=request.run, plan=plan, reason=decision.reason)
-            await self._keep_fit(run, learned.history)
-        history = learned.history if request.with_history else NO_HISTORY
-        return brain_wire.advice_to_wire(Advice(decision, plan, learned.like, history))
+            await self._keep_fit(run, windows, history)
+        answer = brain_wire.advice_to_wire(
+            Advice(decision, plan, learned.like, history if request.with_history else NO_HISTORY)
+        )
+        if isinstance(decision, NoDecision):
+            self._stays.put(request.run, _Stays(answer, budget, self._now()))
+        return answer
 
     async def outcome(self, request: pb.OutcomeRequest) -> pb.OutcomeStored:
         run = await self._known(request.run)
         change = brain_wire.change_from_wire(request, self._now() - run.started_at)
+        self._stays.forget(request.run)
         await self._written(self._store.put_outcome(run.id, request.number, request.plan, change, self._now()))
         return pb.OutcomeStored()
 
@@ -107,7 +126,8 @@ class BrainService:
         brain_wire.check_text("exit_reason", request.exit_reason, brain_wire.MOST_NAME)
         run = await self._known(request.run)
         await self._written(self._store.finish(run.id, request.exit_reason, self._now()))
-        await self._keep_fit(run, (await self._learned(run)).history)
+        windows = await self._read(lambda: advisor.own_windows(self._store.windows_of(run.id)))
+        await self._keep_fit(run, windows, (await self._learned(run)).history)
         _log.info("finished", run=request.run, exit_reason=request.exit_reason)
         return pb.Finished()
 
@@ -137,18 +157,11 @@ class BrainService:
                 return _Learned(history, like, now)
         return _Learned(NO_HISTORY, None, now)
 
-    async def _keep_fit(self, run: KnownRun, history: History) -> None:
+    async def _keep_fit(self, run: KnownRun, windows: Sequence[Window], history: History) -> None:
         """Keep the model's parameters, if there is something to fit them to."""
-
-        def fitted() -> tuple[int, dict[str, float]] | None:
-            own = advisor.own_windows(self._store.windows_of(run.id))
-            if not own:
-                return None
-            return len(own), dict(fit(run.identity.kind, own, history).coefficients)
-
-        found = await self._read(fitted)
-        if found is not None:
-            await self._written(self._store.put_fit(run.id, *found, self._now()))
+        if windows:
+            parameters = await self._planned(advisor.fitted, run.identity.kind, windows, history)
+            await self._written(self._store.put_fit(run.id, len(windows), parameters, self._now()))
 
     async def _written(self, write: Any) -> Any:
         """Raises RequestRefused if it was not committed: the caller may come again."""
@@ -156,6 +169,17 @@ class BrainService:
             return await self._writer.write(write)
         except DatabaseUnavailable as error:
             raise RequestRefused(str(error)) from None
+
+    async def _planned(self, function: Callable[..., T], *arguments: Any) -> T:
+        """Raises RequestRefused if a planner died; there are new ones then."""
+        planners = self._planners
+        try:
+            return await asyncio.get_running_loop().run_in_executor(planners, function, *arguments)
+        except BrokenExecutor as error:
+            if planners is self._planners:
+                _log.error("planner_died", reason=str(error))
+                self._planners = self._start_planners()
+            raise RequestRefused("a planner of the Brain died; ask again") from None
 
     async def _read(self, function: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._readers, function)
@@ -168,6 +192,19 @@ class _Learned:
     history: History
     like: LikeRuns | None
     at: float
+
+
+@dataclass(frozen=True)
+class _Stays:
+    """The answer to a run that was told to stay as it is."""
+
+    answer: pb.Planned
+    budget: Budget
+    at: float
+
+    def holds(self, budget: Budget, now: float) -> bool:
+        """Whether that may be said again, where it would take long to think about it anew."""
+        return budget == self.budget and now < self.at + _STAYS_S
 
 
 class _Remembered(OrderedDict[str, T]):
@@ -185,8 +222,8 @@ class _Remembered(OrderedDict[str, T]):
 class BrainServer:
     """The service on a port of loopback, for holders of the token."""
 
-    def __init__(self, store: Store, token: str, now: Callable[[], float] = time.time) -> None:
-        self.service = BrainService(store, now)
+    def __init__(self, store: Store, token: str, planners: StartPlanners, now: Callable[[], float] = time.time) -> None:
+        self.service = BrainService(store, planners, now)
         self._server = RpcServer(token, _refused)
         self._server.add(pb.DESCRIPTOR.services_by_name["Brain"], self.service)
 

@@ -59,6 +59,7 @@ async def _serve(database: str | None, port: int, token_file: Path | None) -> No
 
     try:
         from elastane.brain.app import BrainServer
+        from elastane.brain.planners import start_planners
         from elastane.brain.store import Store
     except ImportError as error:
         raise InvalidInput(f"brain: {error.name} is not installed; install elastane[brain]") from None
@@ -78,7 +79,7 @@ async def _serve(database: str | None, port: int, token_file: Path | None) -> No
         token = secrets.token_urlsafe(32)
         _make_folder(where.parent)
         write_token(where, token)
-    server = BrainServer(store, token)
+    server = BrainServer(store, token, start_planners)
     address = await server.start(f"127.0.0.1:{port}" if port else "")
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
