@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,7 +28,7 @@ from elastane.master.resource_optimizer import (
 )
 from elastane.master.stats_reporter import StatsReporter
 from elastane.master.task_manager import TaskManager
-from elastane.model.errors import InvalidInput, RequestRefused
+from elastane.model.errors import InvalidInput, InvalidJobSpec, RequestRefused
 from elastane.model.ids import NodeName
 from elastane.model.job_spec import load_job
 from elastane.model.node import ExitReason, Node, NodeExit, NodeGroupResource, NodeResource, NodeType
@@ -310,12 +311,24 @@ def test_servers_of_a_plan_are_launched_retired_and_twinned() -> None:
     assert [node.short_name for node in manager.servers.nodes if node.is_retired] == ["ps-1"]
     assert not servers.scale_plan(_servers(2), 0.0).remove_nodes, "who leaves works on until its buckets have moved"
     assert len([node for node in manager.servers.nodes if node.is_retired]) == 2
+    killed = NodeName("ctr-ps-0")
+    manager.servers.exited(killed, NodeExit(ExitReason.OOM), 0.0)
+    servers.scale_plan(ResourcePlan(node_resources={killed: more}), 0.0)
+    assert [(node.slot, node.resource) for node in manager.servers.nodes[-1:]] == [(0, more)]
     with pytest.raises(RequestRefused, match="below min 1"):
         servers.scale_plan(_servers(0), 0.0)
 
 
 def _servers(count: int) -> ResourcePlan:
     return ResourcePlan({NodeType.PS: NodeGroupResource(count, NodeResource())})
+
+
+@pytest.mark.parametrize("more", [{"taskManager": False}, {"worker": {"guests": True}}])
+def test_a_job_that_launches_no_nodes_or_has_no_tasks_cannot_size_itself(more: dict[str, Any]) -> None:
+    document = job_document()
+    document["spec"] |= {"autoscale": {}, **more}
+    with pytest.raises(InvalidJobSpec, match="a job sizes itself only if"):
+        load_job(document)
 
 
 class Broken(LocalOptimizer):

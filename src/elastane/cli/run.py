@@ -75,6 +75,10 @@ def autoscale_part(
     """The part of a job's document for `--autoscale`; nothing without it."""
     if not wanted:
         return {}
+    if brain is not None and (brain_token_file is None or not brain_token_file.is_file()):
+        raise InvalidInput(
+            f'brain-token-file: "{brain_token_file or ""}" is no file; the Brain at {brain} wants its token'
+        )
     token_file = None if brain is None or brain_token_file is None else str(brain_token_file.absolute())
     given = {"windowSeconds": window_s, "brain": brain, "brainTokenFile": token_file}
     return {"autoscale": {key: value for key, value in given.items() if value is not None}}

@@ -45,7 +45,12 @@ class BrainOptimizer:
         self._plan = 0
         self._plans: dict[int, int] = {}
         """The Brain's number of the plan that each change follows."""
-        token = Path(spec.brain_token_file).read_text().strip() if spec.brain_token_file else ""
+        token = ""
+        if spec.brain_token_file is not None:
+            try:
+                token = Path(spec.brain_token_file).read_text().strip()
+            except OSError as error:
+                self._lost(f"its token cannot be read: {error}")
         self._client = BrainClient(spec.brain or "", token, run, clock, self._reachable)
 
     def start(self) -> None:

@@ -35,6 +35,8 @@ STABLE_WINDOWS = 3
 """After so many at one size the rules have had their chance to find a better one."""
 PATIENCE_S = 120.0
 """How long a change may take to come about before the job is taken as it is."""
+MEMORY_EVERY_S = 2.0
+"""How often the growth of the servers' memory is looked at."""
 MEMORY_SHARE = 0.8
 """How much of the memory that is left new nodes may take."""
 
@@ -88,6 +90,7 @@ class JobResourceOptimizer:
         self._told_realised = len(record.changes)
         self._killed: list[Node] = []
         self._failed = False
+        self._memory_looked_at = 0.0
         stats.on_reading.append(self._on_reading)
         stats.on_window.append(self._on_window)
         node_manager.on_node_end.append(self._on_node_end)
@@ -171,8 +174,10 @@ class JobResourceOptimizer:
             self._carry_out(plan)
         if not self.acts:
             return
-        if moves := memory_moves(self.config()):
-            self._carry_out(moves)
+        if self._ps_manager is not None and self._clock() >= self._memory_looked_at + MEMORY_EVERY_S:
+            self._memory_looked_at = self._clock()
+            if moves := memory_moves(self.config()):
+                self._carry_out(moves)
         if self._fresh and self.record.pending is None:
             self._fresh = False
             await self._size()

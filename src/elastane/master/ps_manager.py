@@ -103,15 +103,19 @@ class PSManager:
     def scale_plan(self, plan: ResourcePlan, now: float) -> ScalePlan:
         """What a resource plan means for the servers there are. Raises RequestRefused outside the job's limits.
 
-        Who is one too many works on until its buckets have moved. A server whose resource changes gets a twin.
+        Who is one too many works on until its buckets have moved. A server whose resource changes gets a twin; for one
+        that has ended, it is for whoever takes its place.
         """
         found = ScalePlan()
         wanted = plan.node_group_resources.get(NodeType.PS)
         if wanted is not None and wanted.count != self.group.target:
             found = self.group.retire_to(wanted.count, now)
-        for name, resource in plan.node_resources.items():
-            if any(node.name == name for node in self.group.nodes):
-                found = found.joined(self.group.twin(name, resource, now))
+        nodes = {node.name: node for node in self.group.nodes if node.name in plan.node_resources}
+        for name, node in nodes.items():
+            if node.status.final:
+                self.group.grant(name, plan.node_resources[name])
+            else:
+                found = found.joined(self.group.twin(name, plan.node_resources[name], now))
         return found
 
     def apply(self, plan: ResourcePlan) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from elastane.core.sizing_record import OptimizerStage, SizingRecord
 from elastane.model.errors import InvalidInput
@@ -20,17 +20,24 @@ from elastane.model.quantity import Memory
 from elastane.model.sizing import (
     NO_HISTORY,
     Budget,
+    Change,
     Decision,
     History,
     JobKind,
     JobSize,
     MemoryReading,
     NoDecision,
+    Window,
 )
+
+if TYPE_CHECKING:
+    from elastane.core.throughput import ThroughputModel
 
 LEAST_READINGS = 5
 SURE_READINGS = 10
 """So many before a server's growth is believed; the fewer only if there is no time to wait for more."""
+LOOK_AT_SHARE = 0.4
+"""A server that uses less of its limit is not looked at."""
 MOVE_AHEAD_S = 60.0
 """A server that comes to its limit within this time is moved."""
 MOVE_AT_SHARE = 0.75
@@ -90,26 +97,13 @@ class LocalOptimizer:
         """What somebody else knew of like jobs."""
 
     async def generate_opt_plan(self, stage: OptimizerStage, config: OptimizerConfig) -> ResourcePlan:
-        from elastane.core import size_search
-
         if stage is OptimizerStage.CREATE:
-            return plan_of(size_search.first_size(config.kind, config.budget, self.history), config)
-        rules = size_search.RULES
-        if self.assumed_cost_s is not None:
-            rules = replace(rules, assumed_cost_s=self.assumed_cost_s)
+            return plan_of(await asyncio.to_thread(_first_size, config, self.history), config)
         budget = stage_budget(stage, config.budget, self._record.size)
         windows, changes = list(self._record.windows), list(self._record.changes)
         # The fit takes a while, and what it needs even longer to be imported: the master goes on meanwhile.
         found = await asyncio.to_thread(
-            size_search.decide,
-            config.kind,
-            windows,
-            changes,
-            budget,
-            config.remaining_samples,
-            self.history,
-            config.now_s,
-            rules,
+            _decide, replace(config, budget=budget), windows, changes, self.history, self.assumed_cost_s
         )
         return plan_of(found, config)
 
@@ -124,13 +118,37 @@ class LocalOptimizer:
     async def generate_resource_plan_with_optimizer(self, config: OptimizerConfig) -> ResourcePlan:
         if config.wanted is None:
             raise InvalidInput("size: say which one")
-        from elastane.core import throughput
-
-        model = await asyncio.to_thread(throughput.fit, config.kind, list(self._record.windows), self.history)
+        model = await asyncio.to_thread(fitted, config.kind, list(self._record.windows), self.history)
         predicted = model.predict(config.wanted)
         why = f"{config.wanted}: {model.limit(config.wanted)}"
         decision = Decision(config.wanted, why, predicted, self._record.size, self._record.present_samples_per_s)
         return plan_of(replace(decision, observations=model.observations), config)
+
+
+def _first_size(config: OptimizerConfig, history: History) -> Decision | NoDecision:
+    from elastane.core.size_search import first_size
+
+    return first_size(config.kind, config.budget, history)
+
+
+def _decide(
+    config: OptimizerConfig,
+    windows: Sequence[Window],
+    changes: Sequence[Change],
+    history: History,
+    assumed_cost_s: float | None,
+) -> Decision | NoDecision:
+    from elastane.core.size_search import RULES, decide
+
+    rules = RULES if assumed_cost_s is None else replace(RULES, assumed_cost_s=assumed_cost_s)
+    return decide(config.kind, windows, changes, config.budget, config.remaining_samples, history, config.now_s, rules)
+
+
+def fitted(kind: JobKind, windows: Sequence[Window], history: History) -> ThroughputModel:
+    """The model that the windows lead to. Raises InvalidInput without any."""
+    from elastane.core.throughput import fit
+
+    return fit(kind, windows, history)
 
 
 def stage_budget(stage: OptimizerStage, budget: Budget, size: JobSize | None) -> Budget:
@@ -168,7 +186,7 @@ def oom_plan(oom_nodes: Sequence[Node], config: OptimizerConfig) -> ResourcePlan
             lines.append(f"{node.short_name} was killed for memory, and has no limit that could be raised")
             continue
         peak = config.peaks.get(node.type, 0)
-        memory = memory_growth.least(memory_growth.after_oom(node.resource.memory, peak), peak)
+        memory = memory_growth.least(memory_growth.after_oom(node.resource.memory, 0), peak)
         given[node.name] = replace(node.resource, memory=memory)
         lines.append(f"{node.short_name} was killed for memory at {node.resource.memory}: {memory} in its place")
     return ResourcePlan(node_resources=given, reason="; ".join(lines))
@@ -176,8 +194,6 @@ def oom_plan(oom_nodes: Sequence[Node], config: OptimizerConfig) -> ResourcePlan
 
 def memory_moves(config: OptimizerConfig) -> ResourcePlan:
     """More memory for the parameter servers that would come to their limit before the job ends."""
-    from elastane.core import memory_growth
-
     given: dict[NodeName, NodeResource] = {}
     lines = []
     for name, server in config.servers.items():
@@ -185,9 +201,13 @@ def memory_moves(config: OptimizerConfig) -> ResourcePlan:
         if limit is None or len(server.readings) < LEAST_READINGS:
             continue
         used = server.readings[-1].bytes
+        if used < LOOK_AT_SHARE * limit.bytes:
+            continue
         full = used >= MOVE_AT_SHARE * limit.bytes
         if len(server.readings) < SURE_READINGS and not full:
             continue
+        from elastane.core import memory_growth
+
         remaining = config.samples_done if config.remaining_samples is None else config.remaining_samples
         found = memory_growth.forecast(server.readings, config.samples_done + remaining, limit)
         if found.limit_at_samples is None or found.wanted_bytes <= limit.bytes:

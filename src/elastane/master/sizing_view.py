@@ -7,6 +7,7 @@ import statistics
 from typing import TYPE_CHECKING
 
 from elastane.master.job_resource_optimizer import JobResourceOptimizer
+from elastane.master.resource_optimizer import fitted
 from elastane.model.errors import InvalidInput, RequestRefused
 from elastane.model.sizing import JobSize, Prediction, check_size
 from elastane.rpc.protos import control_pb2 as pb
@@ -49,9 +50,7 @@ async def explain(job: str, optimizer: JobResourceOptimizer) -> pb.SizingView:
     for name, use in sorted(stats.use.items()):
         view.node.add(node=name, cpu=use.cpu, memory_bytes=use.memory_bytes, gpu_memory_bytes=use.gpu_memory_bytes)
     if record.windows:
-        from elastane.core.throughput import fit  # It needs numpy and scipy, which a master does without.
-
-        model = await asyncio.to_thread(fit, optimizer.kind, list(record.windows), optimizer.local.history)
+        model = await asyncio.to_thread(fitted, optimizer.kind, list(record.windows), optimizer.local.history)
         view.model = ", ".join(f"{name} {value:.3g}" for name, value in model.coefficients)
         view.limit = model.limit(now)
         view.curve.extend(_curve(model, optimizer, now))
