@@ -71,10 +71,10 @@ class SizingMachine(RuleBasedStateMachine):
                 Window(self.now_s, self.size, 10, speed, step_s, hottest_share=share, duration_s=WINDOW_S)
             )
 
-    @rule()
-    def train_and_ask(self) -> None:
+    @rule(count=st.integers(2, 4))
+    def train_and_ask(self, count: int) -> None:
         """What a job does nearly always."""
-        self.train(1.0, 3)
+        self.train(1.0, count)
         self.ask()
 
     @rule(slowness=st.sampled_from([0.5, 1.0, 3.0]))
