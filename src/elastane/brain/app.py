@@ -208,7 +208,7 @@ class _Stays:
 
 
 class _Remembered(OrderedDict[str, T]):
-    """What was read from the database, of the runs that were heard of last."""
+    """What is known of runs, at most of so many; those that came first are forgotten first."""
 
     def put(self, key: str, value: T) -> None:
         self[key] = value
