@@ -11,6 +11,7 @@ falls on both. Speeds are counted from the events: samples that were committed i
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -24,7 +25,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
+from statistics import mean
 from typing import Any
+
+import psutil
 
 from benchmarks.report import Report
 from elastane.cli.client import ControlClient
@@ -38,6 +42,9 @@ SETTLE_S = 1.5
 """After a change, before a speed is measured."""
 LOOK_EVERY_S = 0.2
 WINDOW_S = 2.0
+BUSY_PERCENT = 15.0
+PATIENCE_S = 30.0
+"""How long others' work is waited for, before each job."""
 
 Size = tuple[int, int]
 """Workers, and parameter servers."""
@@ -67,10 +74,19 @@ EXAMPLES = (
 )
 
 
+@dataclass(frozen=True)
+class Speed:
+    """Samples per second, and the cores that others than the job took of this machine meanwhile."""
+
+    samples_per_s: float
+    others_cpu: float
+
+
 class RealJob:
     """A job that runs, its master, and its events."""
 
-    def __init__(self, events: Path) -> None:
+    def __init__(self, launcher: int, events: Path) -> None:
+        self._launcher = psutil.Process(launcher)
         self._events = events
         self._folder = JobFolder.find("job")
 
@@ -110,12 +126,13 @@ class RealJob:
         speakers = size[0] if size[1] else 1
         return len({event["node"] for event in found}) == speakers and len(found) >= 3
 
-    def speed(self, seconds: float) -> float:
-        """Samples per second over the time to come."""
-        began = time.time()
+    def speed(self, seconds: float) -> Speed:
+        """Over the time to come."""
+        began, busy_s, own_s = time.time(), _busy_s(), _cpu_s(self._launcher)
         time.sleep(seconds)
-        ended = time.time()
-        return sum(count for at, count in self.commits() if began <= at < ended) / (ended - began)
+        ended, busy_s, own_s = time.time(), _busy_s() - busy_s, _cpu_s(self._launcher) - own_s
+        samples = sum(count for at, count in self.commits() if began <= at < ended)
+        return Speed(samples / (ended - began), max(0.0, busy_s - own_s) / (ended - began))
 
     def commits(self) -> list[tuple[float, int]]:
         """When samples were committed, and how many."""
@@ -130,6 +147,26 @@ def _size(status: pb.JobStatus) -> Size | None:
         servers = [server for server in status.servers.server if server.buckets]
         return (workers, len(servers)) if status.servers.settled else None
     return (workers, 0) if status.world_size == workers else None
+
+
+def _busy_s() -> float:
+    times = psutil.cpu_times()
+    return float(times.user + times.nice + times.system + times.irq + times.softirq)
+
+
+def _cpu_s(root: psutil.Process) -> float:
+    found = 0.0
+    for process in (root, *root.children(recursive=True)):
+        with contextlib.suppress(psutil.Error):
+            found += sum(process.cpu_times()[:2])
+    return found
+
+
+def wait_for_quiet() -> None:
+    """Until nobody else has much to do here, but not for ever."""
+    deadline = time.monotonic() + PATIENCE_S
+    while psutil.cpu_percent(interval=2.0) > BUSY_PERCENT and time.monotonic() < deadline:
+        pass
 
 
 def _at(event: dict[str, Any]) -> float:
@@ -154,7 +191,7 @@ def running(example: Example, *options: str) -> Iterator[RealJob]:
             deadline = time.monotonic() + TIMEOUT_S
             while time.monotonic() < deadline and not (events.exists() and "node_attended" in events.read_text()):
                 time.sleep(LOOK_EVERY_S)
-            yield RealJob(events)
+            yield RealJob(launcher.pid, events)
         finally:
             launcher.send_signal(signal.SIGTERM)
             time.sleep(LOOK_EVERY_S)
@@ -162,16 +199,17 @@ def running(example: Example, *options: str) -> Iterator[RealJob]:
             launcher.wait(TIMEOUT_S)
 
 
-def fixed(job: RealJob, size: Size, seconds: float) -> float:
+def fixed(job: RealJob, size: Size, seconds: float) -> Speed:
     job.scale(size)
     job.wait_for(size)
     return job.speed(seconds)
 
 
-def sweep(example: Example, sizes: tuple[Size, ...], seconds: float) -> dict[Size, float]:
+def sweep(example: Example, sizes: tuple[Size, ...], seconds: float) -> dict[Size, Speed]:
     """The speed at each of these sizes, in one job that is scaled by hand."""
     workers, servers = example.sweep[0]  # Small, for the others are then forked from a process that is warm.
     given = (f"--workers={workers}", *((f"--ps={servers}",) if servers else ()))
+    wait_for_quiet()
     with running(example, *given) as job:
         return {size: fixed(job, size, seconds) for size in sizes}
 
@@ -180,7 +218,7 @@ def sweep(example: Example, sizes: tuple[Size, ...], seconds: float) -> dict[Siz
 class Sized:
     """What became of a job that sized itself."""
 
-    speed: float
+    speed: Speed
     size: Size
     plans: int
     longest_gap_s: float
@@ -190,6 +228,7 @@ class Sized:
 
 def sized(example: Example, seconds: float, patience_s: float) -> Sized:
     """Let a job size itself until it has not changed for a while, and measure it there."""
+    wait_for_quiet()
     with running(example, "--autoscale", f"--autoscale-window={WINDOW_S:g}") as job:
         # A size is settled when the rules have looked at it twice, and left it: a change comes after three windows.
         quiet_s, began = 7 * WINDOW_S, time.monotonic()
@@ -212,17 +251,18 @@ def measure_real(report: Report, *, quick: bool) -> None:
     seconds = 3.0 if quick else 5.0
     for example in EXAMPLES:
         speeds = {size: [speed] for size, speed in sweep(example, example.sweep, seconds).items()}
-        best = max(speeds, key=lambda size: speeds[size][0])
+        best = max(speeds, key=lambda size: speeds[size][0].samples_per_s)
         found = sized(example, seconds, patience_s=75.0)
         speeds[best].append(sweep(example, (best,), seconds)[best])
         for (workers, servers), measured in speeds.items():
             row = report.row(example.name, workers=workers, ps=servers)
             for speed in measured:
-                row.add(samples_per_s=speed)
+                row.add(samples_per_s=speed.samples_per_s, others_cpu=speed.others_cpu)
         row = report.row(example.name, workers=found.size[0], ps=found.size[1], sized="by itself")
         row.add(
-            samples_per_s=found.speed,
-            of_the_best_fixed=found.speed / (sum(speeds[best]) / len(speeds[best])),
+            samples_per_s=found.speed.samples_per_s,
+            others_cpu=found.speed.others_cpu,
+            of_the_best_fixed=found.speed.samples_per_s / mean(speed.samples_per_s for speed in speeds[best]),
             plans=found.plans,
             longest_gap_s=found.longest_gap_s,
         )
