@@ -63,6 +63,7 @@ bench: setup  ## Measure; see benchmarks/.
 	$(BIN)/python -m benchmarks.ps_rows
 	$(BIN)/python -m benchmarks.coordinator
 	$(BIN)/python -m benchmarks.sizing
+	$(BIN)/python -m benchmarks.sizing --real
 	$(BIN)/python -m benchmarks.brain
 
 protos: setup  ## Generate the messages from the .proto files.

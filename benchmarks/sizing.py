@@ -79,8 +79,15 @@ def main() -> None:
     arguments.add_argument("--jobs", choices=SETS, default="judge", help="the jobs that no constant was chosen on")
     arguments.add_argument("--count", type=int, default=100, help="how many jobs")
     arguments.add_argument("--points", type=Path, metavar="FILE", help="only fit to the measured points of this file")
+    arguments.add_argument("--real", action="store_true", help="real jobs here instead, sized by themselves")
     options = arguments.parse_args()
     report = Report()
+    if options.real:
+        from benchmarks.sizing_real import measure_real
+
+        measure_real(report, quick=options.quick)
+        report.show(options.json)
+        return
     if options.points is None:
         measure_replay(report, options.jobs, 20 if options.quick else options.count)
     measure_points(report, options.points or FILE, 3 if options.quick else 20)

@@ -92,6 +92,27 @@ def _journal_of(job_name: str) -> Path:
     return Path(os.environ["ELASTANE_STATE_DIR"]) / "jobs" / job_name / "journal"
 
 
+CGROUPS = Path("/sys/fs/cgroup/memory")
+"""Where groups of processes with a memory limit are made, if this process may."""
+
+
+def may_limit_memory() -> bool:
+    """Whether the kernel can be made to kill a process of ours for its memory."""
+    return (CGROUPS / "memory.limit_in_bytes").exists() and os.access(CGROUPS, os.W_OK)
+
+
+def allocate_until_the_kernel_kills(limit_mib: int) -> None:
+    """Put this process under a limit of the kernel's, and go over it. Whoever runs the test removes the group."""
+    group = CGROUPS / f"elastane-{os.getpid()}"
+    group.mkdir()
+    (group / "memory.limit_in_bytes").write_text(str(limit_mib << 20))
+    (group / "cgroup.procs").write_text(str(os.getpid()))
+    print(f"cgroup {group}")
+    blocks = []
+    while True:
+        blocks.append(b"x" * (8 << 20))
+
+
 def carry_out(job: elastane.Job, how: str) -> None:
     action, _, argument = how.partition("=")
     job_name = job.node.rsplit("-", 2)[0]
@@ -120,6 +141,8 @@ def carry_out(job: elastane.Job, how: str) -> None:
             block = bytearray(int(argument) << 20)
             block[::4096] = b"x" * len(block[::4096])
             time.sleep(1)
+        case "kernel-oom":
+            allocate_until_the_kernel_kills(int(argument))
         case "spawn":
             # A process that outlives its parent, in a session of its own.
             subprocess.Popen(["sleep", argument], start_new_session=True)

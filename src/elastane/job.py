@@ -234,7 +234,7 @@ class Job:
         if self._rows is None:
             from elastane.torch.step_rows import StepRows
 
-            self._rows = StepRows(self._connect_to_rows)
+            self._rows = StepRows(self._connect_to_rows, self._link.meter)
         return self._rows
 
     def _connect_to_rows(self, scale_lr_by_staleness: bool) -> RowClient:
@@ -398,7 +398,7 @@ class Job:
     def _counted(self, stream: BatchStream | LockstepStream | PushedStream) -> Iterator[Any]:
         if self._trainer is None:
             self._plain_member()
-        for batch in stream:
+        for batch in self._link.meter.measured(stream):
             self._batches_given += 1
             yield batch
 

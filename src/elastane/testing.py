@@ -14,6 +14,8 @@ from elastane.model.plan import ScalePlan
 class MemoryPlatform:
     """Says of every node that it runs as soon as it is launched; a node ends when the test, or a plan, says so."""
 
+    change_cost_s = 2.0
+
     def __init__(self) -> None:
         self.nodes: dict[NodeName, Node] = {}
         """The nodes that live."""
@@ -40,6 +42,9 @@ class MemoryPlatform:
     async def events(self) -> AsyncIterator[NodeEvent]:
         while True:
             yield await self._events.get()
+
+    def room(self) -> None:
+        """Nodes that exist only in memory need none."""
 
     def _say(self, event: NodeEvent) -> None:
         self._known[event.node] = event

@@ -19,7 +19,25 @@ from rich.table import Table
 from elastane import __version__
 from elastane.cli.brain import brain
 from elastane.cli.client import ControlClient, last_status, status_dict
+from elastane.cli.options import (
+    RANGE,
+    EventsOption,
+    HeartbeatTimeoutOption,
+    JobArgument,
+    JsonOption,
+    MaxTaskRetriesOption,
+    NodeArgument,
+    PodManagerOption,
+    StrategyOption,
+    TaskFaultToleranceOption,
+    TaskManagerOption,
+    TaskTimeoutOption,
+    TrainingServiceOption,
+    WorkerCommandOption,
+)
+from elastane.cli.sizing import sizing_commands
 from elastane.cli.view import status_report
+from elastane.model.environment import ENV_BRAIN, ENV_BRAIN_TOKEN_FILE
 from elastane.model.errors import ElastaneError, InvalidInput, InvalidJobSpec, MasterUnreachable, RequestRefused
 from elastane.model.job_spec import Critical, DistributionStrategy, load_job
 from elastane.model.quantity import Memory
@@ -32,39 +50,6 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-
-_RANGE = "N|MIN:MAX"
-
-JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="The job's name; `elastane jobs` lists them.")]
-NodeArgument = Annotated[str, typer.Argument(metavar="NODE", help="A node's name, such as worker-0.")]
-PodManagerOption = Annotated[bool, typer.Option(help="Launch and follow the workers.")]
-TaskManagerOption = Annotated[bool, typer.Option(help="Lease shards of the data to the workers.")]
-TrainingServiceOption = Annotated[
-    bool | None,
-    typer.Option(
-        "--training-service/--no-training-service",
-        help="Evaluate the model while it is trained; on where the job launches workers and has tasks.",
-        show_default=False,
-    ),
-]
-TaskFaultToleranceOption = Annotated[
-    bool, typer.Option(help="Give a lost worker's shards to others at once, not by the task time-out.")
-]
-StrategyOption = Annotated[
-    DistributionStrategy, typer.Option(help="How the workers' updates meet; ring-allreduce forms worlds of them.")
-]
-WorkerCommandOption = Annotated[
-    str | None, typer.Option(help="What each worker runs, in place of a script.", metavar="COMMAND")
-]
-EventsOption = Annotated[
-    Path | None, typer.Option(help="Append every event to this file, a JSON object a line.", metavar="FILE")
-]
-HeartbeatTimeoutOption = Annotated[float, typer.Option(help="Seconds of silence after which a worker is lost.")]
-TaskTimeoutOption = Annotated[
-    float, typer.Option(help="Least seconds without progress after which a worker is replaced.")
-]
-MaxTaskRetriesOption = Annotated[int, typer.Option(help="Tries of one shard before the job fails.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 
 def main() -> None:
@@ -100,8 +85,26 @@ def run(
     script: Annotated[str | None, typer.Argument(help="The training script, or with -m a module.")] = None,
     arguments: Annotated[list[str] | None, typer.Argument(metavar="[ARGS]...", help="Arguments of the script.")] = None,
     workers: Annotated[
-        str, typer.Option(help="How many workers: 3, or 2:4 for two to four, starting with two.", metavar="N|MIN:MAX")
-    ] = "1",
+        str | None,
+        typer.Option(
+            help="How many workers: 3, or 2:4 for two to four, starting with two. One, unless it is said.",
+            metavar=RANGE,
+            show_default=False,
+        ),
+    ] = None,
+    autoscale: Annotated[
+        bool, typer.Option("--autoscale", help="The job sizes itself, inside the sizes given or the machine's.")
+    ] = False,
+    autoscale_window: Annotated[
+        float, typer.Option(help="Seconds of work that are observed as one; three of them come before a change.")
+    ] = 8.0,
+    brain: Annotated[
+        str | None,
+        typer.Option(help="The Brain that knows like jobs, for --autoscale.", metavar="ADDRESS", envvar=ENV_BRAIN),
+    ] = None,
+    brain_token_file: Annotated[
+        Path | None, typer.Option(help="The file with its token.", metavar="FILE", envvar=ENV_BRAIN_TOKEN_FILE)
+    ] = None,
     evaluators: Annotated[
         int, typer.Option(help="How many nodes evaluate, and do not train; they have a worker's limits.", min=0)
     ] = 0,
@@ -142,7 +145,7 @@ def run(
     worker_command: WorkerCommandOption = None,
     ps: Annotated[
         str | None,
-        typer.Option(help="How many parameter servers: 2, or 1:4 for one to four, starting with one.", metavar=_RANGE),
+        typer.Option(help="How many parameter servers: 2, or 1:4 for one to four, starting with one.", metavar=RANGE),
     ] = None,
     ps_memory: Annotated[str | None, typer.Option(help="Memory for each server, such as 8Gi.")] = None,
     ps_cpu: Annotated[float | None, typer.Option(help="Cores for each server.")] = None,
@@ -167,7 +170,7 @@ def run(
 
     Ctrl-C drains the workers; a second one kills them. The exit code is 0 if the job succeeded.
     """
-    from elastane.cli.run import default_name, run_job, server_role, worker_range
+    from elastane.cli.run import autoscale_part, default_name, default_sizes, run_job, server_role, worker_range
     from elastane.cli.serve import serve_job
 
     command = _worker_command(script, arguments or [], worker_command, module=module)
@@ -180,6 +183,8 @@ def run(
     evaluator = {"replicas": evaluators, "restartCount": restarts, "resource": resource}
     if strategy is None:
         strategy = DistributionStrategy.RING_ALLREDUCE if ps is None else DistributionStrategy.PARAMETER_SERVER
+    if autoscale:
+        workers, ps = default_sizes(workers, ps, strategy)
     saves = {"everySeconds": ps_save_every, "everySteps": ps_save_steps, "keep": ps_keep}
     servers = server_role(
         ps,
@@ -195,7 +200,7 @@ def run(
             "metadata": {"name": name or default_name(script or "job")},
             "spec": {
                 "worker": {
-                    **worker_range(workers),
+                    **worker_range(workers or "1"),
                     "restartCount": restarts,
                     "critical": critical,
                     "resource": resource,
@@ -203,6 +208,7 @@ def run(
                 },
                 **({"evaluator": evaluator} if evaluators else {}),
                 **servers,
+                **autoscale_part(autoscale, autoscale_window, brain, brain_token_file),
                 "heartbeatTimeoutSeconds": heartbeat_timeout,
                 "taskTimeoutSeconds": task_timeout,
                 "maxTaskRetries": max_task_retries,
@@ -439,6 +445,9 @@ def delete(
             time.sleep(0.05)
         folder.remove()
         print(f"{folder.name}: deleted")
+
+
+sizing_commands(app)
 
 
 def _worker_command(script: str | None, arguments: list[str], given: str | None, *, module: bool) -> list[str]:

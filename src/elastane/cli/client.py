@@ -50,6 +50,13 @@ class ControlClient:
     async def save(self) -> None:
         await self._channel.call(_SERVICE, "Save", pb.SaveRequest(), pb.Done)
 
+    async def explain(self) -> pb.SizingView:
+        return await self._channel.call(_SERVICE, "Explain", pb.ExplainRequest(), pb.SizingView)
+
+    async def predict(self, workers: int | None, servers: int | None) -> pb.SizePoint:
+        request = pb.PredictRequest(workers=workers, servers=servers)
+        return await self._channel.call(_SERVICE, "Predict", request, pb.SizePoint)
+
     async def drain(self, node: str) -> None:
         await self._channel.call(_SERVICE, "Drain", pb.DrainRequest(node=node), pb.Done)
 

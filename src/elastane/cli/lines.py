@@ -51,6 +51,11 @@ def _servers_published(event: Fields) -> str:
     return f"parameter servers {', '.join(map(str, event['servers']))} {state} (version {event['version']})"
 
 
+def _size(event: Fields) -> str:
+    servers = f", {event['ps']} PS" if event["ps"] else ""
+    return f"{event['workers']} workers{servers}"
+
+
 _LINES: dict[str, Callable[[Fields], str]] = {
     "job_started": lambda event: f"job {event['job']} starts with {event['workers']} workers",
     "journal_found": lambda _: "the master's journal was lost; the workers had kept it",
@@ -99,6 +104,16 @@ _LINES: dict[str, Callable[[Fields], str]] = {
     "version_failed": lambda event: f"step {event['step']:,} could not be written: {event['error']}",
     "final_version_lost": lambda event: f"step {event['step']:,} is gone with the workers that had it",
     "exported": lambda event: f"step {event['step']:,} is exported to {event['folder']}",
+    "sizing_decided": lambda event: event["line"],
+    "sizing_settled": lambda event: f"{_size(event)} at work; the change cost {event['cost_s']:.1f} s of training",
+    "sizing_realised": lambda event: (
+        f"{_size(event)}: {event['realised']:,.0f} samples/s came of {event['predicted']:,.0f} predicted"
+    ),
+    "sizing_failed": lambda event: f"the job keeps its size from here on, for sizing failed: {event['reason']}",
+    "plan_refused": lambda event: f"a plan was refused: {event['reason']} ({event['line']})",
+    "figures_refused": lambda event: f"figures of {_short(event['node'] or 'the job')} refused: {event['reason']}",
+    "brain_lost": lambda event: f"the Brain is away ({event['reason']}); the job sizes itself by what it knows",
+    "brain_back": lambda _: "the Brain is back",
     "job_ended": lambda event: f"job {event['end']}",
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import re
 import secrets
 import signal
@@ -18,7 +19,7 @@ from elastane.cli.lines import summary_line
 from elastane.cli.tail import LogTail
 from elastane.cli.view import LiveView, PlainView, View, say
 from elastane.model.errors import InvalidInput, MasterUnreachable
-from elastane.model.job_spec import ElasticJob
+from elastane.model.job_spec import DistributionStrategy, ElasticJob
 from elastane.platform.local.launcher import LocalJob
 from elastane.platform.local.registry import JobRecord
 
@@ -55,6 +56,32 @@ def server_role(text: str | None, **settings: Any) -> dict[str, Any]:
     except InvalidInput:
         raise InvalidInput(f'ps: "{text}" is neither a number such as 2 nor a range such as 1:4') from None
     return {"ps": {**sizes, **{name: value for name, value in settings.items() if value is not None}}}
+
+
+def default_sizes(workers: str | None, ps: str | None, strategy: DistributionStrategy) -> tuple[str, str | None]:
+    """The sizes among which a job chooses that was given none: what a machine like this one could have at most.
+
+    Workers and servers that mostly wait may well be more than there are cores.
+    """
+    cores = os.cpu_count() or 1
+    if ps is None and strategy is DistributionStrategy.PARAMETER_SERVER:
+        ps = f"1:{max(4, 2 * cores)}"
+    return workers or f"1:{max(8, 4 * cores)}", ps
+
+
+def autoscale_part(
+    wanted: bool, window_s: float, brain: str | None, brain_token_file: Path | None
+) -> dict[str, dict[str, Any]]:
+    """The part of a job's document for `--autoscale`; nothing without it."""
+    if not wanted:
+        return {}
+    if brain is not None and (brain_token_file is None or not brain_token_file.is_file()):
+        raise InvalidInput(
+            f'brain-token-file: "{brain_token_file or ""}" is no file; the Brain at {brain} wants its token'
+        )
+    token_file = None if brain is None or brain_token_file is None else str(brain_token_file.absolute())
+    given = {"windowSeconds": window_s, "brain": brain, "brainTokenFile": token_file}
+    return {"autoscale": {key: value for key, value in given.items() if value is not None}}
 
 
 async def run_job(job: ElasticJob, events: Path | None, *, progress: bool, warm_start: bool) -> int:

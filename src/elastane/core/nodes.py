@@ -149,6 +149,14 @@ class NodeGroup:
         self._add(next(slot for slot in range(len(living) + 1) if slot not in living), resource, restarts=0, due=now)
         return self.launch_due(now)
 
+    def grant(self, name: str, resource: NodeResource) -> None:
+        """Whoever takes a node's place gets this, if it was not launched yet, and later nodes as much memory."""
+        slot = self.node(name).slot
+        for node in [self._nodes[waiting] for waiting in self._due if self._nodes[waiting].slot == slot]:
+            self._nodes[node.name] = replace(node, resource=resource)
+        if resource.memory is not None and self.resource.memory is not None:
+            self.resource = replace(self.resource, memory=max(resource.memory, self.resource.memory))
+
     def retire(self, name: str) -> None:
         """Let one node leave when it can. Raises RequestRefused below the minimum or if it has left."""
         self._check_may_leave(name)

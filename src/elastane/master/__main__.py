@@ -75,12 +75,14 @@ async def main(agent_fd: int, lifeline_fd: int, ready_fd: int, folder: JobFolder
     else:
         running.cancel()
         outcome = master.launcher_died()
+    sizing = await master.explained()
     folder.write_end(
         {
             "end": outcome.end,
             "reason": outcome.reason,
             "error": master.node_manager.error_of(outcome),
             "status": MessageToDict(master.control.status()),
+            **({} if sizing is None else {"sizing": MessageToDict(sizing)}),
         }
     )
     if gone.done():

@@ -15,6 +15,7 @@ from elastane.master.journal import Journal
 from elastane.master.node_manager import NodeManager
 from elastane.master.ps_manager import PSManager
 from elastane.master.rendezvous_server import RendezvousServer
+from elastane.master.stats_reporter import StatsReporter
 from elastane.master.task_manager import Grant, TaskManager
 from elastane.master.training_service import TrainingService
 from elastane.model.errors import DatasetMismatch, InvalidInput, MalformedMessage, RequestRefused, StaleLease
@@ -77,6 +78,8 @@ class Attendance:
             self._heartbeats.heard(name, self._clock())
         self._streams: set[asyncio.Task[Any]] = set()
         self._ended_why: str | None = None
+        self.stats: StatsReporter | None = None
+        """Who hears what the nodes' steps take; without one nobody wants to know."""
         self.closures: ClosureFeed | None = None
         """In a job that may have a coordinator."""
         node_manager.on_node_end.append(self._on_node_end)
@@ -222,8 +225,8 @@ class Attendance:
                     self._report(name, message.data_position)
                 case "define_evaluation" | "version_written" | "task_done" | "training_done":
                     self._handle_evaluation(name, message)
-                case "handover_word":
-                    self._handover.heard(name, message.handover_word)
+                case "step_figures" | "handover_word":
+                    self._handle_word(name, message)
                 case (
                     "server_holds"
                     | "buckets_changed"
@@ -277,6 +280,12 @@ class Attendance:
                 self._training_service.task_done(name, evaluation_wire.checked_task_done(message.task_done))
             case "training_done":
                 self._training_service.training_done(name, message.training_done.step)
+
+    def _handle_word(self, name: NodeName, message: pb.NodeMessage) -> None:
+        if message.WhichOneof("body") == "handover_word":
+            self._handover.heard(name, message.handover_word)
+        elif self.stats is not None:
+            self.stats.heard(name, message.step_figures)
 
     def _handle_world(self, name: NodeName, message: pb.NodeMessage) -> None:
         match message.WhichOneof("body"):

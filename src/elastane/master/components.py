@@ -5,6 +5,7 @@
     RendezvousServer    forms worlds, with the all-reduce strategy
     TrainingService     evaluates the model while it is trained
     PSManager           has the parameter servers, with that strategy
+    JobResourceOptimizer    sizes a job that launches its nodes, or only observes it, by what the StatsReporter gathers
 
 `model.components` says which of them go together. Two parts are in every master: Attendance, the nodes' streams, and
 Control, the commands. Nothing here knows how a component does its work; this file alone knows who hears of what.
@@ -12,26 +13,32 @@ Control, the commands. Nothing here knows how a component does its work; this fi
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
+from elastane.core.sizing_record import SizingRecord
 from elastane.master.attendance import Attendance
+from elastane.master.brain_optimizer import BrainOptimizer, run_identity
 from elastane.master.closure_feed import ClosureFeed
 from elastane.master.control import Control
 from elastane.master.event_log import EventLog
 from elastane.master.guest_handover import GuestHandover
 from elastane.master.guest_manager import GuestManager
 from elastane.master.job_manager import JobManager
+from elastane.master.job_resource_optimizer import JobResourceOptimizer, kind_of
 from elastane.master.journal import Journal
 from elastane.master.journal_copies import JournalCopies
 from elastane.master.ps_manager import PSManager
 from elastane.master.ps_saves import PSSaves
 from elastane.master.rendezvous_server import RendezvousServer, Tell
+from elastane.master.resource_optimizer import LocalOptimizer
+from elastane.master.stats_reporter import StatsReporter
 from elastane.master.task_manager import TaskManager
 from elastane.master.task_recovery import TaskRecovery
 from elastane.master.training_service import TrainingService
 from elastane.model.errors import PlatformError
-from elastane.model.job_spec import DistributionStrategy, ElasticJob
+from elastane.model.job_spec import AutoscaleSpec, DistributionStrategy, ElasticJob
 from elastane.platform.base import Platform
 
 
@@ -44,6 +51,7 @@ class Components:
     rendezvous: RendezvousServer | None
     training_service: TrainingService | None
     ps_manager: PSManager | None
+    optimizer: JobResourceOptimizer | None
     attendance: Attendance
     control: Control
 
@@ -73,6 +81,7 @@ def create_components(
         job, node_manager, task_manager, rendezvous, events, tell, journal, versions
     )
     ps_manager = create_ps_manager_if_needed(job, node_manager, task_manager, events, tell, journal)
+    optimizer = create_optimizer_if_needed(job, platform, node_manager, task_manager, ps_manager, events, journal)
     handover = create_handover_if_needed(job, events, tell, journal)
     attendance = Attendance(
         node_manager,
@@ -94,6 +103,8 @@ def create_components(
         follow_for_training(training_service, attendance, node_manager)
     if ps_manager is not None:
         follow_for_servers(ps_manager, attendance, node_manager)
+    if optimizer is not None:
+        follow_for_statistics(optimizer.stats, attendance, node_manager, ps_manager)
     if handover is not None:
         node_manager.on_node_end.append(lambda node, _: handover.left(node.name))
         attendance.on_resumed.append(handover.retell)
@@ -104,9 +115,20 @@ def create_components(
         copies = JournalCopies(journal, job.spec.journal_copies, tell)
         follow_for_journal(copies, attendance, node_manager)
     control = Control(
-        job, node_manager, task_manager, rendezvous, training_service, ps_manager, attendance, events, journal.clock
+        job,
+        node_manager,
+        task_manager,
+        rendezvous,
+        training_service,
+        ps_manager,
+        optimizer,
+        attendance,
+        events,
+        journal.clock,
     )
-    return Components(node_manager, task_manager, rendezvous, training_service, ps_manager, attendance, control)
+    return Components(
+        node_manager, task_manager, rendezvous, training_service, ps_manager, optimizer, attendance, control
+    )
 
 
 def create_node_manager(
@@ -201,6 +223,64 @@ def create_ps_manager_if_needed(
     return ps_manager
 
 
+def create_optimizer_if_needed(
+    job: ElasticJob,
+    platform: Platform | None,
+    node_manager: JobManager | GuestManager,
+    task_manager: TaskManager | None,
+    ps_manager: PSManager | None,
+    events: EventLog,
+    journal: Journal,
+) -> JobResourceOptimizer | None:
+    if not isinstance(node_manager, JobManager) or platform is None:
+        return None
+    record = journal.watch("sizing", SizingRecord())
+    stats = StatsReporter(
+        lambda: node_manager.nodes,
+        lambda: None if ps_manager is None else ps_manager.state(),
+        lambda: 0.0 if task_manager is None else task_manager.samples_done,
+        events,
+        journal.clock,
+        window_s=(job.spec.autoscale or AutoscaleSpec()).window_seconds,
+    )
+    local = LocalOptimizer(record, platform.change_cost_s)
+    brain = create_brain_optimizer_if_needed(job, record, local, stats, events, journal)
+    optimizer = JobResourceOptimizer(
+        job,
+        record,
+        brain or local,
+        local,
+        stats,
+        node_manager,
+        ps_manager,
+        task_manager,
+        events,
+        journal.clock,
+        platform.room,
+    )
+    if brain is not None:
+        optimizer.on_observed.append(brain.observed)
+        optimizer.on_change.append(brain.changed)
+    return optimizer
+
+
+def create_brain_optimizer_if_needed(
+    job: ElasticJob,
+    record: SizingRecord,
+    local: LocalOptimizer,
+    stats: StatsReporter,
+    events: EventLog,
+    journal: Journal,
+) -> BrainOptimizer | None:
+    spec = job.spec.autoscale
+    if spec is None or spec.brain is None:
+        return None
+    if not record.run:
+        record.named(f"{job.name}-{secrets.token_hex(8)}")
+    run = run_identity(job, record.run, kind_of(job))
+    return BrainOptimizer(spec, run, record, local, lambda: stats.peaks, events, journal.clock)
+
+
 def create_handover_if_needed(job: ElasticJob, events: EventLog, tell: Tell, journal: Journal) -> GuestHandover | None:
     """For a job whose parameter servers are not ours."""
     foreign = job.spec.distribution_strategy is DistributionStrategy.PARAMETER_SERVER and job.spec.ps is None
@@ -261,6 +341,22 @@ def follow_for_servers(ps_manager: PSManager, attendance: Attendance, node_manag
     attendance.on_disconnected.append(ps_manager.disconnected)
     attendance.on_left.append(lambda node, _: ps_manager.disconnected(node))
     node_manager.on_node_end.append(lambda node, _: ps_manager.node_ended(node))
+
+
+def follow_for_statistics(
+    stats: StatsReporter,
+    attendance: Attendance,
+    node_manager: JobManager | GuestManager,
+    ps_manager: PSManager | None,
+) -> None:
+    attendance.stats = stats
+    attendance.on_attended.append(stats.attended)
+    attendance.on_resumed.append(stats.resumed)
+    attendance.on_disconnected.append(stats.gone)
+    attendance.on_left.append(lambda node, _: stats.gone(node))
+    node_manager.on_node_end.append(lambda node, _: stats.gone(node.name))
+    if ps_manager is not None:
+        ps_manager.on_load.append(stats.server_load)
 
 
 def follow_for_nodes(job: ElasticJob, node_manager: JobManager | GuestManager, attendance: Attendance) -> None:

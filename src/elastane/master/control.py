@@ -8,8 +8,10 @@ from dataclasses import replace
 
 from elastane.core.lockstep import StepLedger
 from elastane.core.shards import ShardLedger
+from elastane.master import sizing_view
 from elastane.master.attendance import Attendance
 from elastane.master.event_log import EventLog
+from elastane.master.job_resource_optimizer import JobResourceOptimizer
 from elastane.master.node_manager import NodeManager
 from elastane.master.ps_manager import PSManager
 from elastane.master.rendezvous_server import RendezvousServer
@@ -35,6 +37,7 @@ class Control:
         rendezvous: RendezvousServer | None,
         training_service: TrainingService | None,
         ps_manager: PSManager | None,
+        optimizer: JobResourceOptimizer | None,
         attendance: Attendance,
         events: EventLog,
         clock: Callable[[], float],
@@ -45,6 +48,7 @@ class Control:
         self._rendezvous = rendezvous
         self._training_service = training_service
         self._ps_manager_or_none = ps_manager
+        self._optimizer_or_none = optimizer
         self._attendance = attendance
         self._events = events
         self._clock = clock
@@ -95,6 +99,20 @@ class Control:
     async def save(self, _: pb.SaveRequest) -> pb.Done:
         self._ps_manager.save()
         return pb.Done()
+
+    async def explain(self, _: pb.ExplainRequest) -> pb.SizingView:
+        return await sizing_view.explain(self._job.name, self._optimizer)
+
+    async def predict(self, request: pb.PredictRequest) -> pb.SizePoint:
+        workers = request.workers if request.HasField("workers") else None
+        servers = request.servers if request.HasField("servers") else None
+        return await sizing_view.predict(self._optimizer, workers, servers)
+
+    @property
+    def _optimizer(self) -> JobResourceOptimizer:
+        if self._optimizer_or_none is None:
+            raise RequestRefused(f'job "{self._job.name}" launches no nodes, so nothing is known of its size')
+        return self._optimizer_or_none
 
     @property
     def _ps_manager(self) -> PSManager:

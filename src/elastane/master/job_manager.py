@@ -32,6 +32,8 @@ class JobManager:
 
     def __init__(self, job: ElasticJob, platform: Platform, events: EventLog, journal: Journal) -> None:
         self.workers = WorkerManager(job.name, job.spec.worker, journal)
+        self.first_count = job.spec.worker.replicas
+        """How many workers to launch at the job's start."""
         self.evaluators = evaluator_group(job.name, job.spec.evaluator, journal)
         self.servers = server_group(job.name, job.spec.ps, journal)
         self.on_start: list[Callable[[], None]] = []
@@ -99,7 +101,7 @@ class JobManager:
         if self._resumed:
             await self._resume()
         else:
-            self.scale(self._job.spec.worker.replicas)
+            self.scale(self.first_count)
             if self._job.spec.evaluator is not None:
                 self.take(self.evaluators.scale_to(self._job.spec.evaluator.replicas, self._clock()))
             for callback in self.on_start:
@@ -132,11 +134,15 @@ class JobManager:
 
     def scale(self, workers: int) -> None:
         """Grow or shrink to so many workers. Raises RequestRefused outside the job's limits."""
+        self.apply(ResourcePlan({NodeType.WORKER: NodeGroupResource(workers, self.workers.group.resource)}))
+
+    def apply(self, plan: ResourcePlan) -> None:
+        """Carry a resource plan out, as far as it is about workers. Raises RequestRefused outside the job's limits."""
         group = self.workers.group
-        plan = ResourcePlan({NodeType.WORKER: NodeGroupResource(workers, group.resource)})
         before = group.target
         scale_plan = self.workers.scale_plan(plan, self._clock())
-        self._events.emit("scaled", role=group.type, workers=workers, before=before)
+        if NodeType.WORKER in plan.node_group_resources and (plan.decision is None or group.target != before):
+            self._events.emit("scaled", role=group.type, workers=group.target, before=before)
         self.take(scale_plan)
 
     def drain(self, name: str) -> None:

@@ -29,6 +29,7 @@ from elastane.core.nodes import NodeGroup
 from elastane.core.presence import Presence
 from elastane.core.ps_cluster import PSCluster
 from elastane.core.shards import ShardLedger
+from elastane.core.sizing_record import SizingRecord
 from elastane.core.world import Rendezvous
 from elastane.model.errors import JournalDamaged
 
@@ -43,6 +44,7 @@ _TOLD: dict[type, frozenset[str]] = {
             "scale_to",
             "drain",
             "retire_to",
+            "grant",
             "retire",
             "twin",
             "remove",
@@ -93,6 +95,9 @@ _TOLD: dict[type, frozenset[str]] = {
             "tick",
             "resume",
         },
+    ),
+    SizingRecord: frozenset(
+        {"named", "entered", "observed", "began", "settled", "changed_by_others", "said", "killed_for_memory"}
     ),
     CheckpointHandover: frozenset({"set_servers", "join", "left", "reached", "saved", "restored"}),
     Evaluations: frozenset({"begin", "tick", "taken", "evaluated", "training_ended", "no_final", "exported"}),

@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 from elastane.core.nodes import JobEnd, Outcome
+from elastane.master.brain_optimizer import BrainOptimizer
 from elastane.master.components import create_components
 from elastane.master.event_log import EventLog
 from elastane.master.job_manager import JobManager
@@ -84,6 +85,13 @@ class JobMaster:
             asyncio.create_task(self.attendance.watch_heartbeats()),
             asyncio.create_task(self._watch_expiry()),
         ]
+        optimizer = self._components.optimizer
+        if optimizer is not None:
+            if isinstance(optimizer.optimizer, BrainOptimizer):
+                optimizer.optimizer.start()
+            if not self._journal.resumed:
+                await optimizer.create()
+            watchers.append(asyncio.create_task(optimizer.run()))
         running = asyncio.create_task(self.node_manager.run())
         try:
             # A watcher ends only by an error of this program, which must not pass for a job that goes on.
@@ -99,6 +107,8 @@ class JobMaster:
             for watcher in watchers:
                 watcher.cancel()
             await asyncio.gather(running, *watchers, return_exceptions=True)
+        if optimizer is not None and isinstance(optimizer.optimizer, BrainOptimizer):
+            await optimizer.optimizer.finish(outcome.end)
         self._conclude(outcome)
         return outcome
 
@@ -107,6 +117,13 @@ class JobMaster:
         outcome = self.node_manager.abandon("the launcher died")
         self._conclude(outcome)
         return outcome
+
+    async def explained(self) -> control_pb2.SizingView | None:
+        """Why the job had its size, to be kept; None if it did not size itself."""
+        optimizer = self._components.optimizer
+        if optimizer is None or not optimizer.acts:
+            return None
+        return await self.control.explain(control_pb2.ExplainRequest())
 
     async def close(self, grace_s: float = 2.0) -> None:
         """Stop to answer; watchers have so long to fetch the last events."""

@@ -31,11 +31,12 @@ from elastane.master.journal import Journal
 from elastane.master.ps_saves import PSSaves
 from elastane.master.ps_view import ServerLoads, servers_view
 from elastane.master.rendezvous_server import Tell
+from elastane.master.stats_reporter import ServerState
 from elastane.model.errors import MalformedMessage, RequestRefused
 from elastane.model.ids import NodeName
 from elastane.model.job_spec import ServerSpec
-from elastane.model.node import Node, NodeResource
-from elastane.model.plan import ScalePlan
+from elastane.model.node import Node, NodeResource, NodeType
+from elastane.model.plan import ResourcePlan, ScalePlan
 from elastane.rpc import ps_wire
 from elastane.rpc.protos import control_pb2
 from elastane.rpc.protos import node_pb2 as pb
@@ -65,6 +66,8 @@ class PSManager:
     ) -> None:
         self.spec = spec
         self.group = group
+        self.first_count = spec.replicas
+        """How many to launch at the job's start."""
         self._events = events
         self._tell = tell
         self._take = take
@@ -76,6 +79,7 @@ class PSManager:
         self._loads = ServerLoads(spec.buckets)
         self._rebalanced_at = self._clock()
         self._timer: asyncio.TimerHandle | None = None
+        self.on_load: list[Callable[[NodeName, pb.ServerLoad], None]] = []
         self.saves = saves
         saves.bind(self)
 
@@ -85,7 +89,7 @@ class PSManager:
         """Launch the servers, at the job's start; what a checkpoint has is restored."""
         if path := self.saves.newest():
             self._carry_out(self._rules.saved(path, self._clock()))
-        self._take(self.group.retire_to(self.spec.replicas, self._clock()))
+        self._take(self.group.retire_to(self.first_count, self._clock()))
         self.follow_nodes()
 
     def scale(self, count: int) -> None:
@@ -94,6 +98,33 @@ class PSManager:
         plan = self.group.retire_to(count, self._clock())
         self._events.emit("scaled", role=self.group.type, workers=count, before=before)
         self._take(plan)
+        self.follow_nodes()
+
+    def scale_plan(self, plan: ResourcePlan, now: float) -> ScalePlan:
+        """What a resource plan means for the servers there are. Raises RequestRefused outside the job's limits.
+
+        Who is one too many works on until its buckets have moved. A server whose resource changes gets a twin; for one
+        that has ended, it is for whoever takes its place.
+        """
+        found = ScalePlan()
+        wanted = plan.node_group_resources.get(NodeType.PS)
+        if wanted is not None and wanted.count != self.group.target:
+            found = self.group.retire_to(wanted.count, now)
+        nodes = {node.name: node for node in self.group.nodes if node.name in plan.node_resources}
+        for name, node in nodes.items():
+            if node.status.final:
+                self.group.grant(name, plan.node_resources[name])
+            else:
+                found = found.joined(self.group.twin(name, plan.node_resources[name], now))
+        return found
+
+    def apply(self, plan: ResourcePlan) -> None:
+        """Carry a resource plan out, as far as it is about servers. Raises RequestRefused."""
+        before = self.group.target
+        scale_plan = self.scale_plan(plan, self._clock())
+        if self.group.target != before:
+            self._events.emit("scaled", role=self.group.type, workers=self.group.target, before=before)
+        self._take(scale_plan)
         self.follow_nodes()
 
     def retire(self, name: str) -> None:
@@ -135,6 +166,12 @@ class PSManager:
             if node.name == name:
                 settings.server = node.id
         return settings
+
+    def state(self) -> ServerState:
+        """The servers that have buckets, and their loads."""
+        return ServerState(
+            self._rules.settled, {server: self._loads.rows_per_s(server) for server in set(self._owners())}
+        )
 
     @property
     def rules(self) -> PSCluster:
@@ -226,6 +263,8 @@ class PSManager:
         """A server says what it has to do, and what it takes."""
         server = self._server(name)
         self._loads.heard(server, ps_wire.checked_load(message, self.spec.buckets), self._clock())
+        for callback in self.on_load:
+            callback(name, message)
         if self.saves.due(self._loads.step, self._clock()) and not self._rules.held:
             self.save()
         self._rebalance_by_load()

@@ -69,6 +69,11 @@ class TaskManager:
         return sum(ledger.remaining_samples or 0 for ledger in self.all_ledgers)
 
     @property
+    def samples_done(self) -> int:
+        """Samples of all data sets that are committed."""
+        return sum(ledger.committed_samples for ledger in self.all_ledgers)
+
+    @property
     def all_ledgers(self) -> Sequence[ShardLedger | StepLedger]:
         """Every data set that is trained on, leased or in lockstep."""
         leased = [ledger for ledger in self.ledgers.values() if ledger.spec.type is TaskType.TRAINING]

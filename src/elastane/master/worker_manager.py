@@ -29,7 +29,14 @@ class WorkerManager:
         self.group = journal.watch("workers", NodeGroup(job, NodeType.WORKER, role.resource.node_resource(), limits))
 
     def scale_plan(self, plan: ResourcePlan, now: float) -> ScalePlan:
-        """What a resource plan means for the workers there are. Raises RequestRefused outside the job's limits."""
+        """What a resource plan means for the workers there are. Raises RequestRefused outside the job's limits.
+
+        Who is one too many is released and will not be relaunched; the chief is the last. The resource of a single
+        worker is for the one that takes its place.
+        """
+        for name, resource in plan.node_resources.items():
+            if any(node.name == name for node in self.group.nodes):
+                self.group.grant(name, resource)
         wanted = plan.node_group_resources.get(NodeType.WORKER)
         if wanted is None:
             return ScalePlan()

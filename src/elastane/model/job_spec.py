@@ -203,6 +203,19 @@ class ServerSpec(_Document):
         return self
 
 
+class AutoscaleSpec(_Document):
+    """The job sizes itself, inside the bounds of its roles."""
+
+    window_seconds: Annotated[float, Field(ge=2, le=3600, allow_inf_nan=False)] = 8.0
+    """How long the job's work is observed for one window; three of them come before a change."""
+    cpu: Annotated[float, Field(gt=0, le=10**6)] | None = None
+    """Cores that all nodes may have together; a node without a limit of its own counts as one."""
+    brain: Annotated[str, Field(min_length=1)] | None = None
+    """The address of the Brain that knows other jobs; without one the job knows itself alone."""
+    brain_token_file: Annotated[str, Field(min_length=1)] | None = None
+    """The file with the Brain's token."""
+
+
 class ElasticJobSpec(_Document):
     distribution_strategy: DistributionStrategy = DistributionStrategy.RING_ALLREDUCE
     worker: RoleSpec
@@ -222,6 +235,8 @@ class ElasticJobSpec(_Document):
     """Without evaluators, a job that evaluates does it on its workers."""
     ps: ServerSpec | None = None
     """The parameter servers of a job of that strategy."""
+    autoscale: AutoscaleSpec | None = None
+    """Whether the job sizes itself; without it people do."""
     pod_manager: Annotated[bool, Field(strict=True)] = True
     task_manager: Annotated[bool, Field(strict=True)] = True
     training_service: Annotated[bool, Field(strict=True)] | None = None
@@ -250,6 +265,8 @@ class ElasticJobSpec(_Document):
     def _components_go_together(self) -> ElasticJobSpec:
         if wrong := self.components.contradiction():
             raise _field_error(wrong.field, wrong.reason)
+        if self.autoscale is not None and not (self.launches_nodes and self.task_manager):
+            raise _field_error("autoscale", "a job sizes itself only if it launches its nodes and has tasks")
         if self.evaluator is not None and not self.components.training_service:
             raise _field_error("evaluator", "without the training service there is nothing to evaluate")
         if not self.pod_manager and not self.worker.guests:

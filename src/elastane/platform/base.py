@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from elastane.model.event import NodeEvent
 from elastane.model.plan import ScalePlan
+from elastane.model.quantity import Memory
+
+
+@dataclass(frozen=True)
+class Room:
+    """What a platform has for a job's nodes: the cores that all may use together, and the memory that is left."""
+
+    cpu: float
+    free_memory: Memory
 
 
 class Scaler(Protocol):
@@ -35,3 +45,9 @@ class NodeMonitor(Protocol):
 
 class Platform(Scaler, NodeMonitor, Protocol):
     """A place where nodes live."""
+
+    change_cost_s: float
+    """Seconds of training that it may cost to launch or remove nodes, until a job has measured it."""
+
+    def room(self) -> Room | None:
+        """What the nodes may take; None where nobody knows."""

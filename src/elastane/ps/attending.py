@@ -12,6 +12,7 @@ import functools
 import json
 import os
 import random
+import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -352,14 +353,18 @@ class ServerAttendant:
             self._say(pb.NodeMessage(heartbeat=pb.Heartbeat()))
 
     async def _report_load(self, server: ParameterServer) -> None:
+        said_at, cpu_s = time.monotonic(), time.process_time()
         while True:
             await asyncio.sleep(LOAD_EVERY_S)
+            before, cpu_before = said_at, cpu_s
+            said_at, cpu_s = time.monotonic(), time.process_time()
             loads, tables = await self._loop.run_in_executor(None, server.loads)
             load = pb.ServerLoad(
                 bucket=loads.tolist(),
                 table=[pb.TableLoad(name=name, rows=table.rows, bytes=table.bytes) for name, table in tables.items()],
                 memory_bytes=self._process.memory_info().rss,
                 step=server.steps,
+                cpu=(cpu_s - cpu_before) / max(0.001, said_at - before),
             )
             self._say(pb.NodeMessage(server_load=load))
 

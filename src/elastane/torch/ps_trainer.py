@@ -7,6 +7,7 @@ way while this one is computed, and a push is acknowledged while the next step i
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -51,6 +52,7 @@ class PSTrainer:
         *,
         synchronous: bool,
     ) -> None:
+        self._meter = rows.meter
         self._rows = rows
         self._client = rows.client
         self._model = model
@@ -143,7 +145,9 @@ class PSTrainer:
         """Make the parameters those that the servers have now, with all that this worker pushed."""
         self._await_push()
         if self._dense:
+            asked = time.perf_counter()
             pulled = self._client.pull({dense.spec.name: dense.ids for dense in self._dense}, self._steps)
+            self._meter.pull_s += time.perf_counter() - asked
             self._load(pulled)
 
     def ahead(self, batches: Iterable[Batch], ids_of: IdsOf[Batch]) -> Iterator[Batch]:
@@ -277,7 +281,9 @@ class PSTrainer:
 
     def _enter(self, fetched: _Fetched) -> None:
         """Begin the step of this batch."""
+        asked = time.perf_counter()
         rows = fetched.pulled.result()
+        self._meter.pull_s += time.perf_counter() - asked
         self._load(rows)
         for name, lookup in fetched.lookups.items():
             lookup.rows = rows[name]
@@ -293,7 +299,9 @@ class PSTrainer:
     def _await_push(self) -> None:
         if self._in_flight is not None:
             in_flight, self._in_flight = self._in_flight, None
+            asked = time.perf_counter()
             in_flight.result()
+            self._meter.push_s += time.perf_counter() - asked
             self._acknowledged = self._pushed
         self._settlement.acknowledged(self._acknowledged)
 

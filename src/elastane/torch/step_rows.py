@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
@@ -13,6 +14,7 @@ from elastane.model.errors import InvalidInput
 from elastane.model.ps import TableSpec
 from elastane.ps.keys import combine, unique
 from elastane.torch.embedding import Lookup
+from elastane.worker.step_meter import StepMeter
 
 Ids = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.float32]
@@ -65,8 +67,9 @@ class RowClient(Protocol):
 class StepRows:
     """Serves the lookups of the embeddings, from what was pulled ahead or by a request of their own."""
 
-    def __init__(self, connect: Callable[[bool], RowClient]) -> None:
+    def __init__(self, connect: Callable[[bool], RowClient], meter: StepMeter | None = None) -> None:
         self._connect = connect
+        self.meter = meter or StepMeter(lambda _: None)
         self._client: RowClient | None = None
         self.step = 0
         """The step in work."""
@@ -106,7 +109,9 @@ class StepRows:
             return found
         lookup = Lookup(spec.name, spec.dim, ids)
         step = self.step if training else None
+        asked = time.perf_counter()
         lookup.rows = self.client.pull({spec.name: lookup.unique}, step)[spec.name]
+        self.meter.pull_s += time.perf_counter() - asked
         return lookup
 
     def has_gradients(self, lookup: Lookup) -> None:

@@ -8,6 +8,7 @@ of a round, the gradients are still there: the next world compares who finished 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -50,6 +51,7 @@ class Trainer:
         if settings.rehearse is not None:
             rehearse(model, settings.rehearse)
         self._global_batch_size = settings.global_batch_size
+        link.meter.fixed_global_batch = settings.global_batch_size is not None
         self._virtual = VirtualRanks(self._replica) if settings.deterministic else None
         self._part = 0
         self._feeds: dict[int, LockstepFeed] = {}
@@ -294,7 +296,9 @@ class Trainer:
             try:
                 if self._begun is None:
                     self._begin(overlap=False)
+                asked = time.perf_counter()
                 summed = self._wait_for_sums(group)
+                self._link.meter.sync_s += time.perf_counter() - asked
                 self._begun = None
                 if not self._is_complete(summed):
                     self._hold_together(group)

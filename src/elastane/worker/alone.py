@@ -16,6 +16,7 @@ from elastane.model.world import Place
 from elastane.worker.alone_evaluation import AloneEvaluations
 from elastane.worker.link import EvaluationFollower, TaskSink, WorldFollower
 from elastane.worker.servers import Servers
+from elastane.worker.step_meter import StepMeter
 
 _MYSELF = NodeName("alone-worker-0")
 
@@ -28,6 +29,7 @@ class AloneLink:
         self._sinks: dict[DatasetName, TaskSink] = {}
         self._follower: WorldFollower | None = None
         self._evaluations: AloneEvaluations | None = None
+        self.meter = StepMeter(lambda _: None)
         self.servers = Servers(lambda _: None, "")
 
     @property

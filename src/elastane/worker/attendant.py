@@ -26,16 +26,17 @@ from elastane.model.dataset import DatasetSpec
 from elastane.model.errors import DatasetMismatch, MasterUnreachable, RequestRefused
 from elastane.model.evaluation import EvaluationSpec, Work
 from elastane.model.ids import DatasetName, NodeName, TaskId
-from elastane.model.world import Place
 from elastane.rpc import evaluation_wire, wire
 from elastane.rpc.channel import MasterChannel
 from elastane.rpc.messages import parse
 from elastane.rpc.protos import node_pb2 as pb
 from elastane.worker.closures import Closures
+from elastane.worker.followers import pass_to_evaluation, pass_to_world
 from elastane.worker.journal_copy import JournalCopy
 from elastane.worker.link import EvaluationFollower, TaskSink, WorldFollower
 from elastane.worker.said_before import SaidBefore
 from elastane.worker.servers import Servers
+from elastane.worker.step_meter import StepFigures, StepMeter
 
 LISTEN_EVERY_S = 0.02
 """How often the training thread's words are taken over. It does not wake this thread for each: that would make it wait
@@ -49,7 +50,7 @@ _FINAL = frozenset(
 )
 """Answers that a new stream would get again."""
 
-_SAID_ANEW = frozenset({"define_dataset", "define_evaluation", "task_done", "training_done"})
+_SAID_ANEW = frozenset({"define_dataset", "define_evaluation", "task_done", "training_done", "step_figures"})
 """Messages that are said again, or mean nothing, to a master that came after another."""
 
 _SERVICE = pb.DESCRIPTOR.services_by_name["Nodes"]
@@ -80,7 +81,8 @@ class Attendant:
         self._token = token
         self._node = node
         self._loop = asyncio.new_event_loop()
-        self._said: deque[pb.NodeMessage | _Commit | _Report] = deque()
+        self._said: deque[pb.NodeMessage | _Commit | _Report | StepFigures] = deque()
+        self.meter = StepMeter(self._said.append)
         self._outbox: asyncio.Queue[pb.NodeMessage] = asyncio.Queue()
         self._datasets: dict[DatasetName, tuple[DatasetSpec, TaskSink]] = {}
         self._defining: dict[DatasetName, tuple[DatasetSpec, TaskSink, concurrent.futures.Future[None]]] = {}
@@ -267,6 +269,9 @@ class Attendant:
             if isinstance(said, pb.NodeMessage):
                 self._outbox.put_nowait(said)
                 continue
+            if isinstance(said, StepFigures):
+                self._outbox.put_nowait(pb.NodeMessage(step_figures=pb.StepFigures(**said._asdict())))
+                continue
             if isinstance(said, _Report):
                 if said.restored or not isinstance(following, _Report) or following.dataset != said.dataset:
                     self._outbox.put_nowait(pb.NodeMessage(data_position=wire.position_to_wire(*said)))
@@ -423,10 +428,10 @@ class Attendant:
                     _log.warning("the master refused: %s", message.refused.reason)
             case "next_world" | "go_to_world" | "world_settled":
                 if self._follower is not None:
-                    _pass_to(self._follower, message)
+                    pass_to_world(self._follower, message)
             case "take_version" | "run_task" | "stop_training" | "evaluation_over":
                 if self._evaluation is not None:
-                    _pass_to_evaluation(self._evaluation[1], message)
+                    pass_to_evaluation(self._evaluation[1], message)
             case "server_map" | "handover_state":
                 self.servers.take(message)
             case "closure_workers" | "closures_over":
@@ -466,29 +471,6 @@ class Attendant:
             self._evaluation[1].failed(error)
         self.servers.failed(error)
         self.closures.failed()
-
-
-def _pass_to_evaluation(follower: EvaluationFollower, message: pb.MasterMessage) -> None:
-    match message.WhichOneof("body"):
-        case "take_version":
-            follower.take_version(message.take_version.multiple_of, message.take_version.folder)
-        case "run_task":
-            follower.run(evaluation_wire.work_from_wire(message.run_task))
-        case "stop_training":
-            follower.stop_training()
-        case "evaluation_over":
-            follower.over()
-
-
-def _pass_to(follower: WorldFollower, message: pb.MasterMessage) -> None:
-    match message.WhichOneof("body"):
-        case "next_world":
-            told = message.next_world
-            follower.next_world(Place(told.version, told.rank, told.size), recover=told.recover, over=told.over)
-        case "go_to_world":
-            follower.go(message.go_to_world.version)
-        case "world_settled":
-            follower.settled(message.world_settled.version)
 
 
 def _pauses() -> Iterator[float]:

@@ -36,6 +36,7 @@ class BatchStream:
         self._collate = collate
         self._in_hand: list[Slice] = []
         self._fetch_error: str | None = None
+        self.samples_in_hand = 0
         self.left = False
         """Whether the training code has left the loop, at its end or before."""
 
@@ -43,6 +44,7 @@ class BatchStream:
         try:
             while slices := self._client.take(self._batch_size):
                 self._in_hand = slices
+                self.samples_in_hand = sum(len(piece.samples) for piece in slices)
                 yield self._fetch(slices)
                 self._in_hand = []
                 self._client.commit(slices)

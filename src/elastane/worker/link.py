@@ -11,6 +11,7 @@ from elastane.model.evaluation import EvaluationSpec, Work
 from elastane.model.ids import DatasetName, TaskId
 from elastane.model.world import Place
 from elastane.worker.servers import Servers
+from elastane.worker.step_meter import StepMeter
 
 
 class TaskSink(Protocol):
@@ -138,6 +139,10 @@ class Link(WorldLink, EvaluationLink, Protocol):
     @property
     def servers(self) -> Servers:
         """The job's parameter servers, if it has any."""
+
+    @property
+    def meter(self) -> StepMeter:
+        """Adds up what this worker's steps take."""
 
     def define(self, spec: DatasetSpec, sink: TaskSink) -> None:
         """Describe a data set and name the one who takes its tasks. Raises DatasetMismatch or RequestRefused."""

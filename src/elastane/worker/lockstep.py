@@ -84,6 +84,7 @@ class LockstepStream:
 
     def __init__(self, feed: LockstepFeed, pace: Pace, dataset: Any, collate: Collate) -> None:
         self.name = feed.name
+        self.samples_in_hand = 0
         self.left = False
         """Whether the training code has left the loop, at its end or before."""
         self._feed = feed
@@ -96,6 +97,7 @@ class LockstepStream:
             if not self._pace.enter(self._feed):
                 return
             while (spans := self._pace.next_batch(self._feed)) is not None:
+                self.samples_in_hand = count(spans)
                 yield collated(self._dataset, self._feed.samples(spans), self._collate)
         finally:
             self.left = True

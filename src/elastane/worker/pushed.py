@@ -68,6 +68,7 @@ class PushedStream:
         """The tasks of which a part was taken, and not all is committed, with the last part."""
         self._unfetched: tuple[Sequence[Slice], str] = ((), "")
         """The samples that could not be fetched, and why."""
+        self.samples_in_hand = 0
         self.left = False
         """Whether the training code has left the loop, at its end or before."""
 
@@ -87,6 +88,7 @@ class PushedStream:
                 self._open |= {piece.task: piece for piece in slices}
                 batch = self._fetch(slices)
                 self._pushes.taken(Take(self, slices))
+                self.samples_in_hand = sum(len(piece.samples) for piece in slices)
                 yield batch
                 self._pushes.came_back(self)
         finally:

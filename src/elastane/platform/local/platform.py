@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import socket
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from elastane.core.exits import exit_reason
 from elastane.model.environment import ENV_NODE
@@ -16,11 +19,15 @@ from elastane.model.event import NodeEvent
 from elastane.model.ids import NodeName
 from elastane.model.node import Node, NodeExit, NodeStatus, NodeType
 from elastane.model.plan import ScalePlan
+from elastane.model.quantity import Memory
+from elastane.platform.base import Room
 from elastane.platform.local.agent import MAX_COMMAND_BYTES
 
 
 class LocalPlatform:
     """Talks to the job's agent. It is a Scaler and a NodeMonitor."""
+
+    change_cost_s = 2.0
 
     def __init__(
         self,
@@ -54,6 +61,9 @@ class LocalPlatform:
     async def events(self) -> AsyncIterator[NodeEvent]:
         while True:
             yield _event(await self._report())
+
+    def room(self) -> Room:
+        return Room(float(len(os.sched_getaffinity(0))), Memory(psutil.virtual_memory().available))
 
     async def _report(self) -> dict[str, Any]:
         message = await asyncio.get_running_loop().sock_recv(self._agent, MAX_COMMAND_BYTES)

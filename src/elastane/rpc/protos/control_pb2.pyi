@@ -44,6 +44,108 @@ class DrainRequest(_message.Message):
     node: str
     def __init__(self, node: _Optional[str] = ...) -> None: ...
 
+class ExplainRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class PredictRequest(_message.Message):
+    __slots__ = ("workers", "servers")
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    SERVERS_FIELD_NUMBER: _ClassVar[int]
+    workers: int
+    servers: int
+    def __init__(self, workers: _Optional[int] = ..., servers: _Optional[int] = ...) -> None: ...
+
+class SizingView(_message.Message):
+    __slots__ = ("job", "stage", "autoscaled", "workers", "servers", "samples_per_s", "window", "line", "curve", "model", "limit", "next", "node")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    STAGE_FIELD_NUMBER: _ClassVar[int]
+    AUTOSCALED_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    SERVERS_FIELD_NUMBER: _ClassVar[int]
+    SAMPLES_PER_S_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_FIELD_NUMBER: _ClassVar[int]
+    LINE_FIELD_NUMBER: _ClassVar[int]
+    CURVE_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    NEXT_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    stage: str
+    autoscaled: bool
+    workers: int
+    servers: int
+    samples_per_s: float
+    window: _containers.RepeatedCompositeFieldContainer[WindowView]
+    line: _containers.RepeatedCompositeFieldContainer[SizingLine]
+    curve: _containers.RepeatedCompositeFieldContainer[SizePoint]
+    model: str
+    limit: str
+    next: str
+    node: _containers.RepeatedCompositeFieldContainer[NodeUseView]
+    def __init__(self, job: _Optional[str] = ..., stage: _Optional[str] = ..., autoscaled: _Optional[bool] = ..., workers: _Optional[int] = ..., servers: _Optional[int] = ..., samples_per_s: _Optional[float] = ..., window: _Optional[_Iterable[_Union[WindowView, _Mapping]]] = ..., line: _Optional[_Iterable[_Union[SizingLine, _Mapping]]] = ..., curve: _Optional[_Iterable[_Union[SizePoint, _Mapping]]] = ..., model: _Optional[str] = ..., limit: _Optional[str] = ..., next: _Optional[str] = ..., node: _Optional[_Iterable[_Union[NodeUseView, _Mapping]]] = ...) -> None: ...
+
+class WindowView(_message.Message):
+    __slots__ = ("at_s", "workers", "servers", "samples_per_s", "step_s", "input_wait_s", "pull_s", "push_s", "sync_s")
+    AT_S_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    SERVERS_FIELD_NUMBER: _ClassVar[int]
+    SAMPLES_PER_S_FIELD_NUMBER: _ClassVar[int]
+    STEP_S_FIELD_NUMBER: _ClassVar[int]
+    INPUT_WAIT_S_FIELD_NUMBER: _ClassVar[int]
+    PULL_S_FIELD_NUMBER: _ClassVar[int]
+    PUSH_S_FIELD_NUMBER: _ClassVar[int]
+    SYNC_S_FIELD_NUMBER: _ClassVar[int]
+    at_s: float
+    workers: int
+    servers: int
+    samples_per_s: float
+    step_s: float
+    input_wait_s: float
+    pull_s: float
+    push_s: float
+    sync_s: float
+    def __init__(self, at_s: _Optional[float] = ..., workers: _Optional[int] = ..., servers: _Optional[int] = ..., samples_per_s: _Optional[float] = ..., step_s: _Optional[float] = ..., input_wait_s: _Optional[float] = ..., pull_s: _Optional[float] = ..., push_s: _Optional[float] = ..., sync_s: _Optional[float] = ...) -> None: ...
+
+class SizingLine(_message.Message):
+    __slots__ = ("at_s", "text")
+    AT_S_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    at_s: float
+    text: str
+    def __init__(self, at_s: _Optional[float] = ..., text: _Optional[str] = ...) -> None: ...
+
+class SizePoint(_message.Message):
+    __slots__ = ("workers", "servers", "samples_per_s", "low", "high", "observed", "reason")
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    SERVERS_FIELD_NUMBER: _ClassVar[int]
+    SAMPLES_PER_S_FIELD_NUMBER: _ClassVar[int]
+    LOW_FIELD_NUMBER: _ClassVar[int]
+    HIGH_FIELD_NUMBER: _ClassVar[int]
+    OBSERVED_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    workers: int
+    servers: int
+    samples_per_s: float
+    low: float
+    high: float
+    observed: float
+    reason: str
+    def __init__(self, workers: _Optional[int] = ..., servers: _Optional[int] = ..., samples_per_s: _Optional[float] = ..., low: _Optional[float] = ..., high: _Optional[float] = ..., observed: _Optional[float] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class NodeUseView(_message.Message):
+    __slots__ = ("node", "cpu", "memory_bytes", "gpu_memory_bytes")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    CPU_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    GPU_MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    node: str
+    cpu: float
+    memory_bytes: int
+    gpu_memory_bytes: int
+    def __init__(self, node: _Optional[str] = ..., cpu: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., gpu_memory_bytes: _Optional[int] = ...) -> None: ...
+
 class StopRequest(_message.Message):
     __slots__ = ("at_once",)
     AT_ONCE_FIELD_NUMBER: _ClassVar[int]

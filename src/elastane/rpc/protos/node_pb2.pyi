@@ -8,7 +8,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class NodeMessage(_message.Message):
-    __slots__ = ("hello", "heartbeat", "define_dataset", "lease_request", "commit", "give_back", "goodbye", "join_world", "leave_world", "world_ready", "world_moved", "world_broken", "store_set", "store_get", "data_position", "resume_leases", "define_evaluation", "version_written", "task_done", "training_done", "journal_copy", "server_holds", "buckets_changed", "orders_failed", "link_lost", "server_load", "part_saved", "join_servers", "server_map_learned", "handover_word", "serve_closures", "coordinate")
+    __slots__ = ("hello", "heartbeat", "define_dataset", "lease_request", "commit", "give_back", "goodbye", "join_world", "leave_world", "world_ready", "world_moved", "world_broken", "store_set", "store_get", "data_position", "resume_leases", "define_evaluation", "version_written", "task_done", "training_done", "journal_copy", "step_figures", "server_holds", "buckets_changed", "orders_failed", "link_lost", "server_load", "part_saved", "join_servers", "server_map_learned", "handover_word", "serve_closures", "coordinate")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     DEFINE_DATASET_FIELD_NUMBER: _ClassVar[int]
@@ -30,6 +30,7 @@ class NodeMessage(_message.Message):
     TASK_DONE_FIELD_NUMBER: _ClassVar[int]
     TRAINING_DONE_FIELD_NUMBER: _ClassVar[int]
     JOURNAL_COPY_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIGURES_FIELD_NUMBER: _ClassVar[int]
     SERVER_HOLDS_FIELD_NUMBER: _ClassVar[int]
     BUCKETS_CHANGED_FIELD_NUMBER: _ClassVar[int]
     ORDERS_FAILED_FIELD_NUMBER: _ClassVar[int]
@@ -62,6 +63,7 @@ class NodeMessage(_message.Message):
     task_done: TaskDone
     training_done: TrainingDone
     journal_copy: JournalCopy
+    step_figures: StepFigures
     server_holds: ServerHolds
     buckets_changed: BucketsChanged
     orders_failed: OrdersFailed
@@ -73,7 +75,7 @@ class NodeMessage(_message.Message):
     handover_word: HandoverWord
     serve_closures: ServeClosures
     coordinate: Coordinate
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., define_dataset: _Optional[_Union[DefineDataset, _Mapping]] = ..., lease_request: _Optional[_Union[LeaseRequest, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., give_back: _Optional[_Union[GiveBack, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., join_world: _Optional[_Union[JoinWorld, _Mapping]] = ..., leave_world: _Optional[_Union[LeaveWorld, _Mapping]] = ..., world_ready: _Optional[_Union[WorldReady, _Mapping]] = ..., world_moved: _Optional[_Union[WorldMoved, _Mapping]] = ..., world_broken: _Optional[_Union[WorldBroken, _Mapping]] = ..., store_set: _Optional[_Union[StoreSet, _Mapping]] = ..., store_get: _Optional[_Union[StoreGet, _Mapping]] = ..., data_position: _Optional[_Union[DataPosition, _Mapping]] = ..., resume_leases: _Optional[_Union[ResumeLeases, _Mapping]] = ..., define_evaluation: _Optional[_Union[DefineEvaluation, _Mapping]] = ..., version_written: _Optional[_Union[VersionWritten, _Mapping]] = ..., task_done: _Optional[_Union[TaskDone, _Mapping]] = ..., training_done: _Optional[_Union[TrainingDone, _Mapping]] = ..., journal_copy: _Optional[_Union[JournalCopy, _Mapping]] = ..., server_holds: _Optional[_Union[ServerHolds, _Mapping]] = ..., buckets_changed: _Optional[_Union[BucketsChanged, _Mapping]] = ..., orders_failed: _Optional[_Union[OrdersFailed, _Mapping]] = ..., link_lost: _Optional[_Union[LinkLost, _Mapping]] = ..., server_load: _Optional[_Union[ServerLoad, _Mapping]] = ..., part_saved: _Optional[_Union[PartSaved, _Mapping]] = ..., join_servers: _Optional[_Union[JoinServers, _Mapping]] = ..., server_map_learned: _Optional[_Union[ServerMapLearned, _Mapping]] = ..., handover_word: _Optional[_Union[HandoverWord, _Mapping]] = ..., serve_closures: _Optional[_Union[ServeClosures, _Mapping]] = ..., coordinate: _Optional[_Union[Coordinate, _Mapping]] = ...) -> None: ...
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., define_dataset: _Optional[_Union[DefineDataset, _Mapping]] = ..., lease_request: _Optional[_Union[LeaseRequest, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., give_back: _Optional[_Union[GiveBack, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., join_world: _Optional[_Union[JoinWorld, _Mapping]] = ..., leave_world: _Optional[_Union[LeaveWorld, _Mapping]] = ..., world_ready: _Optional[_Union[WorldReady, _Mapping]] = ..., world_moved: _Optional[_Union[WorldMoved, _Mapping]] = ..., world_broken: _Optional[_Union[WorldBroken, _Mapping]] = ..., store_set: _Optional[_Union[StoreSet, _Mapping]] = ..., store_get: _Optional[_Union[StoreGet, _Mapping]] = ..., data_position: _Optional[_Union[DataPosition, _Mapping]] = ..., resume_leases: _Optional[_Union[ResumeLeases, _Mapping]] = ..., define_evaluation: _Optional[_Union[DefineEvaluation, _Mapping]] = ..., version_written: _Optional[_Union[VersionWritten, _Mapping]] = ..., task_done: _Optional[_Union[TaskDone, _Mapping]] = ..., training_done: _Optional[_Union[TrainingDone, _Mapping]] = ..., journal_copy: _Optional[_Union[JournalCopy, _Mapping]] = ..., step_figures: _Optional[_Union[StepFigures, _Mapping]] = ..., server_holds: _Optional[_Union[ServerHolds, _Mapping]] = ..., buckets_changed: _Optional[_Union[BucketsChanged, _Mapping]] = ..., orders_failed: _Optional[_Union[OrdersFailed, _Mapping]] = ..., link_lost: _Optional[_Union[LinkLost, _Mapping]] = ..., server_load: _Optional[_Union[ServerLoad, _Mapping]] = ..., part_saved: _Optional[_Union[PartSaved, _Mapping]] = ..., join_servers: _Optional[_Union[JoinServers, _Mapping]] = ..., server_map_learned: _Optional[_Union[ServerMapLearned, _Mapping]] = ..., handover_word: _Optional[_Union[HandoverWord, _Mapping]] = ..., serve_closures: _Optional[_Union[ServeClosures, _Mapping]] = ..., coordinate: _Optional[_Union[Coordinate, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("protocol", "node", "resumes")
@@ -120,6 +122,32 @@ class IndexList(_message.Message):
 class Endless(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class StepFigures(_message.Message):
+    __slots__ = ("span_s", "steps", "samples", "input_wait_s", "pull_s", "push_s", "sync_s", "cpu_s", "memory_bytes", "gpu_memory_bytes", "fixed_global_batch")
+    SPAN_S_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    INPUT_WAIT_S_FIELD_NUMBER: _ClassVar[int]
+    PULL_S_FIELD_NUMBER: _ClassVar[int]
+    PUSH_S_FIELD_NUMBER: _ClassVar[int]
+    SYNC_S_FIELD_NUMBER: _ClassVar[int]
+    CPU_S_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    GPU_MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    FIXED_GLOBAL_BATCH_FIELD_NUMBER: _ClassVar[int]
+    span_s: float
+    steps: int
+    samples: int
+    input_wait_s: float
+    pull_s: float
+    push_s: float
+    sync_s: float
+    cpu_s: float
+    memory_bytes: int
+    gpu_memory_bytes: int
+    fixed_global_batch: bool
+    def __init__(self, span_s: _Optional[float] = ..., steps: _Optional[int] = ..., samples: _Optional[int] = ..., input_wait_s: _Optional[float] = ..., pull_s: _Optional[float] = ..., push_s: _Optional[float] = ..., sync_s: _Optional[float] = ..., cpu_s: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., gpu_memory_bytes: _Optional[int] = ..., fixed_global_batch: _Optional[bool] = ...) -> None: ...
 
 class LeaseRequest(_message.Message):
     __slots__ = ("dataset", "count")
@@ -355,16 +383,18 @@ class LinkLost(_message.Message):
     def __init__(self, peer: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class ServerLoad(_message.Message):
-    __slots__ = ("bucket", "table", "memory_bytes", "step")
+    __slots__ = ("bucket", "table", "memory_bytes", "step", "cpu")
     BUCKET_FIELD_NUMBER: _ClassVar[int]
     TABLE_FIELD_NUMBER: _ClassVar[int]
     MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
+    CPU_FIELD_NUMBER: _ClassVar[int]
     bucket: _containers.RepeatedScalarFieldContainer[float]
     table: _containers.RepeatedCompositeFieldContainer[TableLoad]
     memory_bytes: int
     step: int
-    def __init__(self, bucket: _Optional[_Iterable[float]] = ..., table: _Optional[_Iterable[_Union[TableLoad, _Mapping]]] = ..., memory_bytes: _Optional[int] = ..., step: _Optional[int] = ...) -> None: ...
+    cpu: float
+    def __init__(self, bucket: _Optional[_Iterable[float]] = ..., table: _Optional[_Iterable[_Union[TableLoad, _Mapping]]] = ..., memory_bytes: _Optional[int] = ..., step: _Optional[int] = ..., cpu: _Optional[float] = ...) -> None: ...
 
 class TableLoad(_message.Message):
     __slots__ = ("name", "rows", "bytes")
