@@ -288,7 +288,7 @@ class JobResourceOptimizer:
             max_workers=self._most(spec.worker.max_replicas, workers.target, NodeType.WORKER),
             min_workers=spec.worker.min_replicas,
             max_ps=0 if spec.ps is None else self._most(spec.ps.max_replicas, servers.target, NodeType.PS),
-            min_ps=0 if spec.ps is None else spec.ps.min_replicas,
+            min_ps=0 if spec.ps is None else spec.ps.least,
             cpu=None if spec.autoscale is None else spec.autoscale.cpu,
         )
 
