@@ -160,7 +160,7 @@ class SizingMachine(RuleBasedStateMachine):
         is_undoing = len(self.changes) > 1 and self.changes[-2].rolled_back
         before = [one.samples_per_s for one in self.windows if one.size == last.before and one.at_s <= last.at_s]
         here = self._windows_here()
-        if is_undoing or not before or len(here) < 3:
+        if is_undoing or not before or len(here) < 3 or not self.budget.allows(last.before):
             return False
         old, new = median(before[-3:]), median(one.samples_per_s for one in here[:3])
         short = new - old < 0.5 * (last.predicted.samples_per_s - old) and last.predicted.samples_per_s > old

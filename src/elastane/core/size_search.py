@@ -85,8 +85,10 @@ def decide(
     search = _Search(model, present, speed, budget, history, windows, changes, now_s, rules)
     if not budget.allows(present):
         return search.into_budget()
-    if last is not None and (fallen := _fallen_short(windows, changes, here, rules)) is not None:
-        return search.back(last, *fallen)
+    if last is not None and budget.allows(last.before):
+        fallen = _fallen_short(windows, changes, here, rules)
+        if fallen is not None:
+            return search.back(last, *fallen)
     remaining_s = now_s if remaining_samples is None else remaining_samples / speed
     return search.best(remaining_s)
 

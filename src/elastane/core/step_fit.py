@@ -55,6 +55,7 @@ def fit_once(
     around: Surroundings,
     tilt: int | None = None,
     unseen_sync: float = UNSEEN_SYNC[0],
+    strength: float = TILT,
 ) -> Coefficients:
     """The coefficients that explain the observations best, given `features_seen` of them.
 
@@ -62,11 +63,11 @@ def fit_once(
     """
     at = Columns.of([one.size for one in seen])
     if kind is JobKind.PARAMETER_SERVER:
-        shares = [server_shares(one, tilt, TILT) for one in seen]
+        shares = [server_shares(one, tilt, strength) for one in seen]
         work = _solve(features, [one.step_s for one in seen], shares, seen)
         return Coefficients(work, np.zeros(len(SYNC_TERMS)), 1.0)
     shares = [
-        compute_shares(one, tilt if tilt is not None and tilt < len(COMPUTE_TERMS) else None, TILT) for one in seen
+        compute_shares(one, tilt if tilt is not None and tilt < len(COMPUTE_TERMS) else None, strength) for one in seen
     ]
     work = _solve(features, [one.work_s for one in seen], shares, seen)
     sync_tilt = tilt - len(COMPUTE_TERMS) if tilt is not None and tilt >= len(COMPUTE_TERMS) else None

@@ -32,8 +32,11 @@ from elastane.core.step_terms import (
 from elastane.model.errors import InvalidInput
 from elastane.model.sizing import MOST_WORKERS, NO_HISTORY, History, JobKind, JobSize, Prediction, Window
 
-SIGMAS = 1.0
-"""So many standard errors of the jackknife belong to the interval."""
+SIGMAS = (1.0, 2.0)
+"""So many standard errors of the jackknife belong to the interval, below and above the guess.
+
+What is decided by is the lower bound. If it were as far away as the upper one, a job would never try anything.
+"""
 NEARNESS = 0.35
 """How far what was seen at a size tells about its neighbours: a factor of e to this, in each thing that was chosen."""
 NEAR_DOUBT = 0.2
@@ -59,6 +62,8 @@ class ThroughputModel:
     _best: Coefficients
     _without: tuple[Coefficients, ...]
     _tilted: tuple[Coefficients, ...]
+    _hopeful: tuple[Coefficients, ...]
+    """Tilted all the way; these only count for the upper bound."""
     _seen: Array
     """The sizes that were seen, as logarithms, a row each."""
     _missed: Array
@@ -93,13 +98,15 @@ class ThroughputModel:
         for fitted in self._tilted:
             other = speed(fitted)
             low, high = np.minimum(low, other), np.maximum(high, other)
+        for fitted in self._hopeful:
+            high = np.maximum(high, speed(fitted))
         if self._without:
             others = np.log(np.stack([speed(fitted) for fitted in self._without]))
             count = len(self._without)
             # The jackknife's standard error, of the logarithm because speeds are compared by their ratio.
             error = np.sqrt((count - 1) * np.mean((others - others.mean(axis=0)) ** 2, axis=0))
-            spread = np.exp(np.minimum(np.hypot(SIGMAS * error, self.error), 3.0))
-            low, high = np.minimum(low, best / spread), np.maximum(high, best * spread)
+            below, above = (np.exp(np.minimum(np.hypot(sigmas * error, self.error), 3.0)) for sigmas in SIGMAS)
+            low, high = np.minimum(low, best / below), np.maximum(high, best * above)
         return best, low, high
 
     def limit(self, size: JobSize) -> str:
@@ -199,6 +206,7 @@ def fit(kind: JobKind, windows: Sequence[Window], history: History = NO_HISTORY)
     tilted = tuple(fit_once(kind, seen, features, around, tilt) for tilt in range(terms))
     if kind is JobKind.ALLREDUCE and not any(one.size.workers > 1 for one in seen):
         tilted += (fit_once(kind, seen, features, around, unseen_sync=UNSEEN_SYNC[1]),)
+    hopeful = tuple(fit_once(kind, seen, features, around, tilt, strength=1.0) for tilt in range(terms))
     known = own or seen
     at = Columns.of([one.size for one in known])
     missed = np.log(step_s(kind, at, around, best) / np.array([one.step_s for one in known]))
@@ -212,6 +220,7 @@ def fit(kind: JobKind, windows: Sequence[Window], history: History = NO_HISTORY)
         _best=best,
         _without=without,
         _tilted=tilted,
+        _hopeful=hopeful,
         _seen=at.logarithms(),
         _missed=missed,
         _trusted=trusted,

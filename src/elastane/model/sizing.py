@@ -116,10 +116,14 @@ class Budget:
 
 @dataclass(frozen=True)
 class Prediction:
-    """Samples per second that a size is expected to give, and the interval in which it will probably lie."""
+    """Samples per second that a size is expected to give, and how far the observations leave that open.
+
+    The bounds show what is not known about the job; they are not those of a certain probability.
+    """
 
     samples_per_s: float
     low: float
+    """What is decided by."""
     high: float
 
 
