@@ -195,9 +195,9 @@ class SimulatedJob:
 async def steady(served: Brain, jobs: int, every: int, seconds: float) -> dict[str, float]:
     """All jobs for some seconds, after all have come."""
     latencies = Latencies()
-    until = time.monotonic() + 1.5 * PERIOD_S + seconds
+    until = time.monotonic() + 3 * PERIOD_S + seconds
     living = [asyncio.create_task(SimulatedJob(number, every, served, latencies).live(until)) for number in range(jobs)]
-    await asyncio.sleep(1.5 * PERIOD_S)
+    await asyncio.sleep(3 * PERIOD_S)
     latencies.measuring = True
     cpu_s, began = served.cpu_s(), time.monotonic()
     await asyncio.sleep(seconds)
