@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
+from elastane.core.size_search import first_size
 from elastane.core.sizing_record import OptimizerStage, SizingRecord
+from elastane.master.brain_optimizer import Patience
 from elastane.master.event_log import EventLog
 from elastane.master.job_manager import JobManager
 from elastane.master.job_resource_optimizer import JobResourceOptimizer
@@ -37,10 +39,13 @@ from elastane.model.quantity import Memory
 from elastane.model.sizing import (
     Budget,
     Decision,
+    History,
     JobKind,
     JobSize,
     MemoryReading,
+    NoDecision,
     Prediction,
+    PriorWindow,
     Window,
     check_window,
 )
@@ -352,3 +357,27 @@ async def test_an_error_of_sizing_does_not_end_the_job() -> None:
     assert "ZeroDivisionError: planted" in line
     assert not running.done()
     running.cancel()
+
+
+def test_the_brain_is_asked_later_each_time_and_at_once_after_a_change() -> None:
+    patience, stays = Patience(), NoDecision("stays")
+    asked = []
+    for now_s in range(300):
+        if patience.answer(OptimizerStage.RUNNING, now_s) is None:
+            asked.append(now_s)
+            patience.stays(OptimizerStage.RUNNING, stays, now_s)
+    assert asked == [0, 5, 15, 35, 75, 155, 275]
+    assert patience.answer(OptimizerStage.RUNNING, 300) == stays
+    assert patience.answer(OptimizerStage.PS_INITIAL, 300) is None
+    patience.changed()
+    assert patience.answer(OptimizerStage.RUNNING, 300) is None
+
+
+def test_a_first_size_is_found_among_like_jobs_of_which_some_name_cores() -> None:
+    def prior(size: JobSize) -> PriorWindow:
+        return PriorWindow(Window(10.0, size, 32.0, 100.0 * size.workers, 0.32, duration_s=5.0), 0.5)
+
+    history = History((prior(JobSize(2)), prior(JobSize(4, worker_cpu=2.0)), prior(JobSize(4))))
+    found = first_size(JobKind.ALLREDUCE, Budget(max_workers=8), history)
+    assert isinstance(found, Decision)
+    assert 1 <= found.size.workers <= 8

@@ -106,7 +106,7 @@ def first_size(kind: JobKind, budget: Budget, history: History) -> Decision | No
         why = "where a job like this one ended"
     else:
         known = [prior.window.size for prior in history.windows]
-        start = inside(max(known), budget)
+        start = inside(max(known, key=lambda size: (size.workers, size.ps)), budget)
         sizes = [start, *candidates(start, budget, Reach.of(start, (), history, 1.0))]
         best, _, _ = model.predict_many(sizes)
         size = _least_of(sizes, best, RULES.near)

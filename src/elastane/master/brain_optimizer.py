@@ -18,10 +18,39 @@ from elastane.model.job_spec import AutoscaleSpec, ElasticJob
 from elastane.model.node import Node, NodeType
 from elastane.model.plan import ResourcePlan
 from elastane.model.quantity import Memory
-from elastane.model.sizing import Change, JobKind, Window
+from elastane.model.sizing import Change, JobKind, NoDecision, Window
 
 MOST_CONFIG = 60_000
 """Characters of a job's document that the Brain is told; of a longer one, none."""
+
+
+class Patience:
+    """When to ask again, after it was said that a job stays as it is: later each time, as thousands of jobs ask.
+
+    The first question of a stage is asked at once, and so is the first after a change.
+    """
+
+    FIRST_S = 5.0
+    MOST_S = 120.0
+
+    def __init__(self) -> None:
+        self._stage: OptimizerStage | None = None
+        self._answer = NoDecision("nothing was asked yet")
+        self._pause_s = 0.0
+        self._not_before_s = 0.0
+
+    def answer(self, stage: OptimizerStage, now_s: float) -> NoDecision | None:
+        """What was said before, if that is to do; None if it is to be asked."""
+        return self._answer if stage is self._stage and now_s < self._not_before_s else None
+
+    def stays(self, stage: OptimizerStage, answer: NoDecision, now_s: float) -> None:
+        """The job was told to stay as it is."""
+        self._pause_s = min(max(self.FIRST_S, 2 * self._pause_s), self.MOST_S) if stage is self._stage else self.FIRST_S
+        self._stage, self._answer, self._not_before_s = stage, answer, now_s + self._pause_s
+
+    def changed(self) -> None:
+        """The job has changed, so everything is open again."""
+        self._stage = None
 
 
 class BrainOptimizer:
@@ -42,6 +71,7 @@ class BrainOptimizer:
         self._peaks = peaks
         self._events = events
         self._away = False
+        self._patience = Patience()
         self._plan = 0
         self._plans: dict[int, int] = {}
         """The Brain's number of the plan that each change follows."""
@@ -63,6 +93,8 @@ class BrainOptimizer:
         await self._client.close()
 
     async def generate_opt_plan(self, stage: OptimizerStage, config: OptimizerConfig) -> ResourcePlan:
+        if (said := self._patience.answer(stage, config.now_s)) is not None:
+            return plan_of(said, config)
         budget = stage_budget(stage, config.budget, self._record.size)
         try:
             advice = await self._client.plan(
@@ -80,6 +112,8 @@ class BrainOptimizer:
         if stage is OptimizerStage.CREATE:
             self._local.history = advice.history
         self._plan = advice.plan
+        if isinstance(advice.decision, NoDecision):
+            self._patience.stays(stage, advice.decision, config.now_s)
         return plan_of(advice.decision, config)
 
     async def generate_oom_recovery_plan(
@@ -100,6 +134,8 @@ class BrainOptimizer:
 
     def changed(self, number: int, change: Change) -> None:
         """Tell of a change, now and whenever more is known of it, without waiting."""
+        if number not in self._plans:
+            self._patience.changed()
         plan = self._plans.setdefault(number, self._plan)
         self._plan = 0
         self._client.outcome(number, change, plan)

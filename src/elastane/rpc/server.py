@@ -26,6 +26,13 @@ Send = Callable[[Message], Awaitable[None]]
 
 _MOST_REMEMBERED_REFUSALS = 10_000
 
+_SERVER_OPTIONS = (
+    ("grpc.so_reuseport", 0),  # Two masters on one port would each get some of the calls.
+    # By default gRPC cancels calls at random from a thousand on that wait, and all thousands of nodes come at once.
+    ("grpc.server.max_pending_requests", 50_000),
+    ("grpc.server.max_pending_requests_hard_limit", 100_000),
+)
+
 _STATUS: dict[type[ElastaneError], grpc.StatusCode] = {
     RequestRefused: grpc.StatusCode.FAILED_PRECONDITION,
     InvalidInput: grpc.StatusCode.INVALID_ARGUMENT,
@@ -44,8 +51,7 @@ class RpcServer:
         self._token = token.encode()
         self._on_refused = on_refused
         self._refusals_seen: set[tuple[str, str]] = set()
-        # Two masters on one port would each get some of the calls.
-        self._server = grpc.aio.server(options=[*CHANNEL_OPTIONS, ("grpc.so_reuseport", 0)])
+        self._server = grpc.aio.server(options=[*CHANNEL_OPTIONS, *_SERVER_OPTIONS])
 
     def add(self, service: ServiceDescriptor, implementation: object) -> None:
         handlers = {
