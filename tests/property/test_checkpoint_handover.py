@@ -75,8 +75,8 @@ class HandoverMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def a_guest_dies(self, data: st.DataObject) -> None:
         name = data.draw(st.sampled_from(sorted(self.guests)))
-        if sum(guest.trains_with > 0 for guest in self.guests.values()) == 1 and self.guests[name].trains_with:
-            return  # With the last one that trained its state would be gone.
+        if [one for one in self.guests if self.handover.state_of(one).local] == [name]:
+            return  # With the last one that may have trained its state would be gone.
         del self.guests[name]
         self.handover.left(name)
 
@@ -121,6 +121,10 @@ class HandoverMachine(RuleBasedStateMachine):
                 guest.phase = "restores"
             case "restores":
                 self._restore(name, guest)
+            case "restored" if state.local == guest.version:
+                guest.phase, guest.trains_with = "trains", guest.version
+            case "restored" if state.version != guest.version:
+                guest.phase = "stops" if guest.trains_with else "begins"
         return before != (guest.phase, guest.version, guest.trains_with)
 
     def _restore(self, name: NodeName, guest: Guest) -> None:
@@ -131,14 +135,14 @@ class HandoverMachine(RuleBasedStateMachine):
             guest.phase = "stops" if guest.trains_with else "begins"
             return
         self.data[guest.version] |= self.checkpoint
-        guest.phase, guest.trains_with = "trains", guest.version
+        guest.phase = "restored"
 
     @invariant()
     def nothing_in_use_is_dropped(self) -> None:
+        needed = {0} | {int(server.split("-")[1]) for server in self.handover.needed()}
         for guest in self.guests.values():
-            if guest.trains_with:
-                needed = {int(server.split("-")[1]) for server in self.handover.needed()}
-                assert guest.trains_with in needed, "the servers of a worker were dropped"
+            uses = guest.version if guest.phase == "restored" else guest.trains_with
+            assert uses in needed, "the servers of a worker were dropped"
 
     def teardown(self) -> None:
         """Left alone, all train with the global version, and have all that was acknowledged."""
@@ -169,7 +173,7 @@ class DropsTooEarly(CheckpointHandover):
     """A planted bug: the old servers go as soon as one worker has restored."""
 
     def _forget_old(self) -> None:
-        if any(known.restored == self.version for known in self._workers.values()):
+        if any(known.restored == self.version for known in self._workers.values()):  # though others still train
             self._servers = {self.version: self._servers[self.version]}
 
 

@@ -10,8 +10,8 @@ reached it, or a later one. Nothing of an older version is dropped before every 
     all           finish their step, and reach barrier 2v       nobody trains now
     the first     saves, and says so
     all           reach barrier 2v + 1                          the checkpoint is there
-    all           restore with the new servers, and say that v is restored
-    the old servers may be dropped
+    all           restore with the new servers, and say so      nobody trains yet, so nothing is only there
+    all           train with v, and the old servers may be dropped
 
 A worker that dies on the way is not waited for, and if it was to save, the next one is; one that comes waits for the
 checkpoint. A version that is set on the way takes the place of the one before.
@@ -28,8 +28,10 @@ from elastane.model.ids import NodeName
 
 @dataclass
 class _Worker:
-    restored: int = 0
+    local: int = 0
     """The version that it trains with, or has trained with until it stopped; 0: it has not begun."""
+    restored: int = 0
+    """The version that it has restored; it trains with it once all have."""
     barrier: int = 0
 
 
@@ -70,8 +72,8 @@ class CheckpointHandover:
 
     @property
     def through(self) -> bool:
-        """Whether every worker has restored the global version."""
-        return bool(self._workers) and all(known.restored == self.version for known in self._workers.values())
+        """Whether every worker trains with the global version."""
+        return bool(self._workers) and all(known.local == self.version for known in self._workers.values())
 
     def set_servers(self, servers: list[str]) -> None:
         """From now on all are to use these. Raises RequestRefused for none, or for the same as before."""
@@ -81,7 +83,7 @@ class CheckpointHandover:
             raise RequestRefused(f"version {self.version} has these parameter servers already")
         self.version += 1
         self._servers[self.version] = tuple(servers)
-        if not any(known.restored for known in self._workers.values()):
+        if not any(known.local for known in self._workers.values()):
             self.saved_version = self.version
         self._forget_old()
 
@@ -93,7 +95,7 @@ class CheckpointHandover:
         """A worker is gone: nobody waits for it."""
         if self._workers.pop(worker, None) is not None:
             self._pass_barriers()
-            self._forget_old()
+            self._let_train()
 
     def reached(self, worker: NodeName, barrier: int) -> None:
         """A worker is at a barrier. Raises RequestRefused for one that is not of the present hand-over."""
@@ -115,7 +117,7 @@ class CheckpointHandover:
         self.saved_version = version
 
     def restored(self, worker: NodeName, version: int) -> None:
-        """A worker trains with this version. Raises RequestRefused if meanwhile another one is wanted."""
+        """A worker could train with this version. Raises RequestRefused if meanwhile another one is wanted."""
         known = self._known(worker)
         if version != self.version or version != self.saved_version:
             raise RequestRefused(
@@ -125,7 +127,7 @@ class CheckpointHandover:
         # One that comes late has not been at the barriers of this version, and nobody needs to wait for it there.
         known.barrier = max(known.barrier, 2 * version + 1)
         self._pass_barriers()
-        self._forget_old()
+        self._let_train()
 
     def state_of(self, worker: NodeName) -> HandoverState:
         """What a worker must know. Raises RequestRefused for one that has not joined."""
@@ -133,7 +135,7 @@ class CheckpointHandover:
         return HandoverState(
             self.version,
             self.servers,
-            known.restored,
+            known.local,
             self._passed,
             saves=worker == self._saver and self._passed >= 2 * self.version and self.saved_version < self.version,
             saved=self.saved_version == self.version,
@@ -164,7 +166,7 @@ class CheckpointHandover:
     @property
     def _saver(self) -> NodeName | None:
         """Of those who trained last, the one that came first."""
-        return max(self._workers, key=lambda worker: self._workers[worker].restored, default=None)
+        return max(self._workers, key=lambda worker: self._workers[worker].local, default=None)
 
     def _known(self, worker: NodeName) -> _Worker:
         if worker not in self._workers:
@@ -173,12 +175,21 @@ class CheckpointHandover:
 
     def _pass_barriers(self) -> None:
         # Who has not begun has nothing to stop.
-        barriers = [known.barrier for known in self._workers.values() if known.restored]
+        barriers = [known.barrier for known in self._workers.values() if known.local]
         self._passed = max(self._passed, min(barriers, default=0))
+
+    def _let_train(self) -> None:
+        """Who has restored the global version trains with it, once nobody is left who trained with an older one."""
+        if all(known.restored == self.version for known in self._workers.values() if known.local):
+            for known in self._workers.values():
+                if known.restored == self.version:
+                    known.local = self.version
+        self._forget_old()
 
     def _forget_old(self) -> None:
         """A version that nobody uses any more, and that is not the one to come, is forgotten."""
-        used = {known.restored for known in self._workers.values()} | {self.version}
+        used = {version for known in self._workers.values() for version in (known.local, known.restored)}
+        used |= {self.version}
         self._servers = {
             version: servers
             for version, servers in self._servers.items()
