@@ -54,6 +54,7 @@ def test_a_worker_that_dies_while_there_is_no_master_is_replaced(jobs: Jobs) -> 
     assert_nothing_lost(done)
     assert done.of("node_ended", reason="killed")
     assert len(done.of("master_restarted")) == 1
+    assert len(done.of("node_attended", node="worker-2")) == 1, "two processes are the same node"
 
 
 @pytest.mark.slow

@@ -190,6 +190,8 @@ class JobManager:
 
     async def _resume(self) -> None:
         """Go on in the place of a master that died: hear what became of the nodes, and say again what may be lost."""
+        # Of those alone it is not known whether the platform was told: who takes the place of another comes after that.
+        asked_for = [node.name for node in self.nodes if node.status is NodeStatus.PENDING]
         known: set[NodeName] = set()
         for event in await self._platform.known():
             known.add(event.node)
@@ -198,7 +200,7 @@ class JobManager:
                 # It was given up, but the word to kill it did not arrive.
                 self._plans.put_nowait((ScalePlan(remove_nodes=(self.node(event.node),)), True))
         for node in self.nodes:
-            if node.status is NodeStatus.PENDING and node.name not in known:
+            if node.status is NodeStatus.PENDING and node.name in asked_for and node.name not in known:
                 self._plans.put_nowait((ScalePlan(launch_nodes=(node,)), False))
             if node.is_released and not node.status.final:
                 self._plans.put_nowait((ScalePlan(remove_nodes=(node,)), False))
