@@ -23,6 +23,8 @@ from tests.integration.brains import BrainProcess, make_report, make_run, until
 from tests.integration.harness import Jobs
 from tests.postgres import Postgres, postgres
 
+pytestmark = pytest.mark.slow
+
 BUDGET = Budget(max_workers=8)
 AT_ONCE_S = 0.5
 """Nothing is waited for; the rest is a busy machine."""

@@ -75,6 +75,7 @@ def test_a_job_goes_on_to_size_itself_after_its_master_died(jobs: Jobs) -> None:
     assert {window["workers"] for window in view["window"]} == {1, 2, 4}, "what was seen before is known after"
 
 
+@pytest.mark.slow
 def test_a_job_whose_brain_is_away_goes_on_and_says_so_once(jobs: Jobs) -> None:
     token = jobs.folder / "token"
     token.write_text("nobody asks for it")
