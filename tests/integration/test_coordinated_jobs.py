@@ -60,6 +60,7 @@ def test_scaling_and_a_relaunch_reach_a_running_coordinator(jobs: Jobs) -> None:
     assert len(done.of("worker_serves")) == 3
 
 
+@pytest.mark.slow
 def test_closures_count_exactly_once_on_the_servers_of_the_job(jobs: Jobs) -> None:
     done = run(jobs, "", "--sizes 3 2 --ps-sizes 3 1 --kill", "--ps=2", "--ps-buckets=32")
     for line in ("3 workers", "2 workers", "3 servers", "1 servers", "a relaunched worker"):

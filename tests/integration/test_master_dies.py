@@ -25,6 +25,7 @@ def test_leases_and_progress_outlive_the_master(jobs: Jobs) -> None:
     assert_only_the_master_died(done)
 
 
+@pytest.mark.slow
 def test_the_workers_keep_the_journal_of_a_master_whose_disk_is_lost(jobs: Jobs) -> None:
     losses = [fail_at(node="worker-0", step=step, how="lose-journal") for step in (50, 250)]
     done = jobs.run("--samples=20000", "--step-ms=2", *losses, options=("--workers=3", "--journal-copies=2"))

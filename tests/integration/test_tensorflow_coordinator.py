@@ -328,6 +328,7 @@ def random_order(training: Training, seed: int) -> None:
         training.check_counter(coordinator.repeats - before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_any_order_of_changes_keeps_every_closure(training: Training, seed: int) -> None:
     random_order(training, seed)
