@@ -35,7 +35,7 @@ NORMS = (1.0, 1.5, 2.0, 3.0, 5.0, 8.0)
 """How compute and synchronise time may join: 1 is one after the other, many is both at once."""
 UNSEEN_SYNC = (0.1, 0.4)
 """What synchronising two workers takes of a step where only one was ever seen: probably, and at the worst."""
-JOIN_NOISE = 0.02
+JOIN_NOISE = 0.01
 """Ways to join whose errors differ by less than this are equally good."""
 
 
