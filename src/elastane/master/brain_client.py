@@ -11,12 +11,13 @@ import contextlib
 import random
 import secrets
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 import structlog
 from google.protobuf.message import Message
 
+from elastane.core.backoff import delays
 from elastane.model.brain import Advice, ReportedWindow, RunIdentity
 from elastane.model.errors import BrainUnreachable, ElastaneError, InvalidInput, MalformedMessage, RequestRefused
 from elastane.model.sizing import Budget, Change
@@ -30,7 +31,7 @@ MOST_BUFFERED = 2000
 
 _BATCH = 500
 _CALL_TIMEOUT_S = 10.0
-_LEAST_PAUSE_S, _MOST_PAUSE_S = 0.1, 30.0
+_FIRST_PAUSE_S, _MOST_PAUSE_S = 0.2, 30.0
 _SERVICE = pb.DESCRIPTOR.services_by_name["Brain"]
 
 R = TypeVar("R", bound=Message)
@@ -38,6 +39,10 @@ _log = structlog.get_logger("elastane.brain_client")
 
 OnReachable = Callable[[bool, str], None]
 """Called when the Brain goes away (False, why) and when it is back (True), not again while that stays so."""
+
+
+def _pauses() -> Iterator[float]:
+    return delays(_FIRST_PAUSE_S, _MOST_PAUSE_S, random.Random())  # noqa: S311  # jitter, not a secret
 
 
 class BrainClient:
@@ -179,7 +184,7 @@ class BrainClient:
                 raise BrainUnreachable(f"the Brain at {self._address} does not take what it is told")
 
     async def _send_forever(self) -> None:
-        pause_s = _LEAST_PAUSE_S
+        pauses = _pauses()
         while True:
             await self._work.wait()
             try:
@@ -187,13 +192,11 @@ class BrainClient:
             except (BrainUnreachable, RequestRefused, MalformedMessage) as error:
                 self._failed.set()
                 self._say(reachable=False, why=str(error))
-                # Jitter, so that a Brain that comes back does not hear all jobs at once.
                 self._hurry.clear()
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._hurry.wait(), pause_s * random.uniform(0.5, 1.5))  # noqa: S311
-                pause_s = min(2 * pause_s, _MOST_PAUSE_S)
+                    await asyncio.wait_for(self._hurry.wait(), next(pauses))
             else:
-                pause_s = _LEAST_PAUSE_S
+                pauses = _pauses()
                 self._say(reachable=True)
 
     def _say(self, *, reachable: bool, why: str = "") -> None:
