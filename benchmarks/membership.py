@@ -25,6 +25,7 @@ import time
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
@@ -60,9 +61,15 @@ class Candidate:
         return self.name.split()[0]
 
 
-def candidates(commands: dict[str, Path]) -> list[Candidate]:
+def candidates(commands: dict[str, Path], *, pods: bool) -> list[Candidate]:
     """What can be measured with the peers whose commands are there."""
     made = [Candidate("elastane", "its defaults", Elastane)]
+    if pods:
+        # Only where it is asked for: it needs the tests' cluster, and so root.
+        from benchmarks.membership_systems.pods import ElastanePods
+
+        made.append(Candidate("elastane cold", "--no-warm-start, as in a pod", partial(Elastane, warm_start=False)))
+        made.append(Candidate("elastane pods", "its defaults", ElastanePods))
     if folder := commands.get("torchft"):
         for name, lighthouse_ms, manager_s in (
             ("default", (10_000, 100, None), None),  # as in its README
@@ -110,8 +117,8 @@ def measure(candidate: Candidate, event: str, parameters: int, steps_before: int
     memory = Path("/dev/shm")  # noqa: S108  # as fast as a checkpoint can be written
     folder = Path(tempfile.mkdtemp(prefix="membership-", dir=memory if memory.is_dir() else None))
     family = Family(folder)
+    system = candidate.make(family, folder, parameters)
     try:
-        system = candidate.make(family, folder, parameters)
         workers = Workers(folder)
         system.start(old)
         if not _wait(family, SETUP_TIMEOUT_S, lambda: _ready(workers, old, steps_before)):
@@ -134,6 +141,7 @@ def measure(candidate: Candidate, event: str, parameters: int, steps_before: int
             return None
         return cost_of([workers.read()[name] for name in names], moment, old, new)
     finally:
+        system.end()
         family.end()
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -269,6 +277,7 @@ def _end(number: int, frame: FrameType | None) -> None:
 def main() -> None:
     made = parser(f"{__doc__}\n{DEFINITIONS}")
     made.add_argument("--peers", type=_words, default=[], help="of torchft and torchrun; installed under build/peers")
+    made.add_argument("--pods", action="store_true", help="elastane in pods, too; brings the cluster of the tests up")
     made.add_argument("--systems", type=_words, help='only these, such as "elastane,torchft tuned"')
     made.add_argument("--events", type=_words, default=list(EVENTS), help="of join, drain and crash")
     made.add_argument("--parameters", type=_sizes, default="1M,10M", help="sizes of the model (1M,10M)")
@@ -279,7 +288,7 @@ def main() -> None:
             made.error(f"{', '.join(unknown)}: not one of {', '.join(known)}")
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _end)
-    chosen = candidates(_install(options.peers))
+    chosen = candidates(_install(options.peers), pods=options.pods)
     if options.systems:
         names = {name for one in chosen for name in (one.name, one.system)}
         if unknown := set(options.systems) - names:

@@ -31,7 +31,7 @@ from typing import Any
 import psutil
 
 from benchmarks.report import Report
-from elastane.cli.client import ControlClient
+from elastane.client.local_place import control_of
 from elastane.platform.local.registry import STATE_ENV, JobFolder
 from elastane.rpc.protos import control_pb2 as pb
 
@@ -96,14 +96,14 @@ class RealJob:
 
     def status(self) -> pb.JobStatus:
         async def ask() -> pb.JobStatus:
-            async with ControlClient.of(self._folder) as client:
+            async with control_of(self._folder) as client:
                 return await client.status()
 
         return asyncio.run(ask())
 
     def scale(self, size: Size) -> None:
         async def ask() -> None:
-            async with ControlClient.of(self._folder) as client:
+            async with control_of(self._folder) as client:
                 await client.scale(size[0], size[1] or None)
 
         asyncio.run(ask())

@@ -17,14 +17,15 @@ from typing import Protocol
 import psutil
 
 from benchmarks.membership_systems.processes import LOOPBACK, Family, free_port
-from elastane.cli.client import ControlClient
+from elastane.client.local_place import control_of
 from elastane.model.errors import MasterUnreachable, RequestRefused
 from elastane.platform.local.registry import STATE_ENV, JobFolder
+from elastane.rpc.control_client import ControlClient
 
 START_TIMEOUT_S = 30.0
 _SCRIPTS = "benchmarks.membership_systems"
-_WORKERS = 3
-_VICTIM = _WORKERS - 1
+WORKERS = 3
+_VICTIM = WORKERS - 1
 
 
 class System(Protocol):
@@ -44,6 +45,9 @@ class System(Protocol):
 
     def crash(self, pid: int) -> float:
         """Kill the third, whose process this is."""
+
+    def end(self) -> None:
+        """End what is not in the family of the run's processes."""
 
 
 class _OwnLauncher:
@@ -77,6 +81,9 @@ class _OwnLauncher:
         self._family.kill(self._started[_VICTIM])
         return moment
 
+    def end(self) -> None:
+        """All are in the family."""
+
     def _prepare(self) -> None:
         pass
 
@@ -102,7 +109,7 @@ class Torchrun(_OwnLauncher):
         # The first agent keeps the rendezvous for all; it is never the one that leaves.
         return [
             self._commands / "torchrun",
-            *("--nnodes", f"2:{_WORKERS}", "--nproc-per-node", "1", "--max-restarts", "100"),
+            *("--nnodes", f"2:{WORKERS}", "--nproc-per-node", "1", "--max-restarts", "100"),
             *("--rdzv-backend", "c10d", "--rdzv-endpoint", f"{LOOPBACK}:{self._port}", "--rdzv-id", "membership"),
             *self._settings,
             *("--local-addr", LOOPBACK, "--log-dir", self._folder / f"agent-{number}"),
@@ -156,7 +163,8 @@ class Torchft(_OwnLauncher):
 class Elastane:
     """elastane with its own launcher and its own control requests."""
 
-    def __init__(self, family: Family, folder: Path, parameters: int) -> None:
+    def __init__(self, family: Family, folder: Path, parameters: int, *, warm_start: bool = True) -> None:
+        self._options = () if warm_start else ("--no-warm-start",)
         self._name = f"membership-{secrets.token_hex(2)}"
         self.victim = f"{self._name}-worker-{_VICTIM}"
         self._family = family
@@ -164,7 +172,16 @@ class Elastane:
         self._parameters = parameters
 
     def start(self, workers: int) -> None:
-        options = ("--workers", f"2:{_WORKERS}", "--name", self._name, "--restarts", "0", "--no-progress")
+        options = (
+            "--workers",
+            f"2:{WORKERS}",
+            "--name",
+            self._name,
+            "--restarts",
+            "0",
+            "--no-progress",
+            *self._options,
+        )
         script = (str(Path(__file__).with_name("train_elastane.py")), "--parameters", str(self._parameters))
         command = [sys.executable, "-m", "elastane", "run", *options, *script, "--steps-folder", str(self._folder)]
         self._family.start("launcher", command, **{STATE_ENV: str(self._folder)})
@@ -177,7 +194,7 @@ class Elastane:
         raise TimeoutError("the master does not answer")
 
     def join(self) -> float:
-        return self._ask(lambda client: client.scale(_WORKERS))
+        return self._ask(lambda client: client.scale(WORKERS))
 
     def drain(self) -> float:
         return self._ask(lambda client: client.drain(self.victim))
@@ -187,11 +204,14 @@ class Elastane:
         os.kill(pid, signal.SIGKILL)
         return moment
 
+    def end(self) -> None:
+        """All are in the family."""
+
     def _ask(self, request: Callable[[ControlClient], Awaitable[None]]) -> float:
         """Send a request as the command does, without the time that Python takes to start."""
 
         async def send() -> float:
-            async with ControlClient.of(JobFolder(self._folder / "jobs" / self._name)) as client:
+            async with control_of(JobFolder(self._folder / "jobs" / self._name)) as client:
                 await client.status()
                 moment = time.time()
                 await request(client)

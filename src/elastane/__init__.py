@@ -1,4 +1,7 @@
-"""elastane: elastic deep-learning training. `join()` and `Job` are all that a training script needs to import."""
+"""elastane: elastic deep-learning training. `join()` and `Job` are all that a training script needs to import.
+
+`Client` is for programs that submit jobs and follow them.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from elastane.client import Client
     from elastane.core.metrics import AUC, Accuracy, Mean, Metric
     from elastane.job import Job, join
     from elastane.model.ps import Initializer, InitializerKind
@@ -15,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AUC",
     "Accuracy",
+    "Client",
     "Evaluation",
     "Initializer",
     "InitializerKind",
@@ -34,6 +39,7 @@ __version__ = "0.1.0"
 
 
 _HOMES = {
+    "Client": "elastane.client",
     "Job": "elastane.job",
     "join": "elastane.job",
     "Evaluation": "elastane.worker.evaluation",

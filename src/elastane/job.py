@@ -13,11 +13,13 @@ from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self, cast
 
 from elastane.model.dataset import DatasetSpec
-from elastane.model.environment import ENV_MASTER, ENV_NODE, ENV_TOKEN
+from elastane.model.environment import ENV_MASTER, ENV_NODE, ENV_ROLE, ENV_TOKEN
 from elastane.model.errors import InvalidInput
 from elastane.model.ids import DatasetName, NodeName
+from elastane.model.node import NodeType
 from elastane.model.world import Place
 from elastane.worker.batches import BatchStream, Collate, Ending, MapDataset, as_columns
+from elastane.worker.door import Door
 from elastane.worker.link import Link
 from elastane.worker.lockstep import LockstepFeed, LockstepStream
 from elastane.worker.membership import PlainMember
@@ -46,6 +48,8 @@ _FEWEST_SHARDS = 64
 def join() -> Job:
     """Join the job that this process was launched for; without a launcher, be its one worker.
 
+    On a node that is to be a parameter server this call serves until the job is over, and ends the script there.
+
     Raises RequestRefused if the job does not want this process (any more), MasterUnreachable if there is no answer.
     """
     settings = {name: os.environ.get(name) for name in (ENV_MASTER, ENV_TOKEN, ENV_NODE)}
@@ -59,12 +63,17 @@ def join() -> Job:
         )
     # A script may fork (a DataLoader does): its children leave gRPC alone, so gRPC need not prepare for them.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+    door = Door.from_env()
+    if os.environ.get(ENV_ROLE) == NodeType.PS:
+        from elastane.ps.__main__ import main
+
+        # A job may give all its nodes one command: what follows in the script is for those who train.
+        sys.exit(main())
     from elastane.worker.attendant import Attendant
 
-    node = NodeName(settings[ENV_NODE] or "")
-    attendant = Attendant(settings[ENV_MASTER] or "", settings[ENV_TOKEN] or "", node)
+    attendant = Attendant(door)
     attendant.start()
-    return Job(node, attendant)
+    return Job(door.node, attendant)
 
 
 class Job:

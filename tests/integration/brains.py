@@ -104,8 +104,9 @@ class BrainHere:
 class BrainProcess:
     """`elastane brain`, to be killed, stopped and started again at the same port."""
 
-    def __init__(self, database: str | None, folder: Path) -> None:
+    def __init__(self, database: str | None, folder: Path, *options: str) -> None:
         self._database = database
+        self._options = options
         self._env = {**os.environ, STATE_ENV: str(folder), "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
         self._log = folder / "brain.log"
         self._port = 0
@@ -114,16 +115,20 @@ class BrainProcess:
         """Start it, with the same database or this one, and wait until it has said where it is."""
         self._database = database or self._database
         where = [] if self._database is None else ["--database", self._database]
-        command = [sys.executable, "-m", "elastane", "brain", *where, "--port", str(self._port)]
+        command = [sys.executable, "-m", "elastane", "brain", *where, "--port", str(self._port), *self._options]
         with self._log.open("a") as log:
             self._process = subprocess.Popen(command, env=self._env, stdout=subprocess.PIPE, stderr=log, text=True)
-        assert self._process.stdout is not None
-        said = self._process.stdout.readline()
+        said = self.next_line()
         words = dict(word.split("=", 1) for word in shlex.split(said)[1:])
         assert words, self._log.read_text()
         self.address = words[ENV_BRAIN]
         self.token = Path(words[ENV_BRAIN_TOKEN_FILE]).read_text().strip()
         self._port = int(self.address.rsplit(":", 1)[1])
+
+    def next_line(self) -> str:
+        """What it says next."""
+        assert self._process.stdout is not None
+        return self._process.stdout.readline()
 
     def kill(self) -> None:
         self._process.kill()

@@ -34,6 +34,7 @@ def main() -> None:
     parser.add_argument("--members", type=int, default=0, help="go on once the world has so many members")
     parser.add_argument("--kill-at", type=int, help="die, once in a job, with this shard in hand")
     parser.add_argument("--marker", type=Path, help="the file that says that somebody has died")
+    parser.add_argument("--after", type=Path, help="wait for this file with the first shard in hand")
     parser.add_argument("--raise-at", type=int)
     options = parser.parse_args()
 
@@ -50,6 +51,8 @@ def main() -> None:
                 kill_once(options.marker)
             if step == options.raise_at:
                 raise ValueError("planted")
+            while options.after and not options.after.exists():
+                signal.sigtimedwait([], 0.01)
             print("did", *shard, flush=True)
             assert master.done(shard)
 

@@ -47,9 +47,17 @@ class MemoryMaster:
         ledgers = {name: ledger.snapshot() for name, ledger in self.master.task_manager.ledgers.items()}
         return self.master.job_manager.workers.group.nodes, json.dumps(ledgers)
 
+    def all_events(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self._events_file.read_text().splitlines()]
+
     def events(self, kind: str) -> list[dict[str, Any]]:
-        lines = [json.loads(line) for line in self._events_file.read_text().splitlines()]
-        return [line for line in lines if line["kind"] == kind]
+        return [event for event in self.all_events() if event["kind"] == kind]
+
+    async def until(self, kind: str, node: str) -> None:
+        """Wait until this was written down of a node."""
+        with self._events.watch() as lines:
+            while not any(event["node"] == node for event in self.events(kind)):
+                await lines.get()
 
     async def call(self, path: str, data: bytes, token: str | None = TOKEN) -> bytes:
         """Send raw bytes as the one message of a call."""

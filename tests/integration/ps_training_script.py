@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import time
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +13,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 import elastane
 from tests.faults import add_faults, inject
 
-IDS, FIELDS = 200, 4
+IDS, FIELDS, BATCH = 200, 4, 50
 
 
 class Tastes:
@@ -46,6 +48,7 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=20_000)
     parser.add_argument("--ahead", action="store_true")
     parser.add_argument("--scaled", action="store_true", help="the learning rate shrinks with the staleness")
+    parser.add_argument("--until", type=Path, help="take time for every step until this file is there")
     add_faults(parser)
     options = parser.parse_args()
     torch.manual_seed(0)
@@ -56,8 +59,10 @@ def main() -> None:
         tastes = Tastes(options.samples)
         ids_of = (lambda batch: {model.rows: batch[0]}) if options.ahead else None
         made = 0
-        for ids, liked in job.batches(tastes, 50, shard_size=200, ids_of=ids_of):
+        for ids, liked in job.batches(tastes, BATCH, shard_size=200, ids_of=ids_of):
             inject(job, options.fault, made)
+            if options.until is not None and not options.until.exists():
+                time.sleep(0.2)
             trainer.step(binary_cross_entropy_with_logits(model(ids), liked))
             made += 1
         with torch.no_grad():

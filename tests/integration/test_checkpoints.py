@@ -18,6 +18,7 @@ SAMPLES = 800
 TRAINING = ("--samples", str(SAMPLES), "--global-batch-size", "32", "--batch-size", "8", "--double", "--deterministic")
 
 
+@pytest.mark.slow
 def test_every_start_after_a_kill_finds_a_whole_state(tmp_path: Path) -> None:
     driver = [sys.executable, "-m", "tests.integration.saving_driver", str(tmp_path), "7", "24"]
     done = subprocess.run(driver, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)

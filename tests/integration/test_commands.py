@@ -50,6 +50,7 @@ def test_requests_outside_the_limits_are_refused_with_one_line(jobs: Jobs) -> No
     assert len(done.of("scaled")) == 1
 
 
+@pytest.mark.slow
 def test_status_jobs_and_logs_tell_of_a_running_and_of_an_ended_job(jobs: Jobs) -> None:
     done = jobs.run(
         "--samples=200",
@@ -161,6 +162,7 @@ def test_a_terminal_gets_a_live_view(jobs: Jobs) -> None:
     assert "job succeeded after" in text
 
 
+@pytest.mark.slow
 def test_help_names_every_command(jobs: Jobs) -> None:
     text = jobs.command("--help").stdout
     for command in ("run", "master", "jobs", "status", "logs", "scale", "drain", "delete"):

@@ -50,6 +50,7 @@ def run(jobs: Jobs, options: str, arguments: str, *job_options: str) -> Finished
     return Finished(done.returncode, done.stdout, done.stderr, read_events(events))
 
 
+@pytest.mark.slow
 def test_scaling_and_a_relaunch_reach_a_running_coordinator(jobs: Jobs) -> None:
     done = run(jobs, "", "--sizes 3 2 --kill")
     assert "trained with 3 workers" in done.stdout

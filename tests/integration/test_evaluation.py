@@ -50,6 +50,7 @@ def left_versions(jobs: Jobs) -> list[Path]:
     return list((jobs.folder / "state" / "jobs" / "job" / "versions").iterdir())
 
 
+@pytest.mark.slow
 def test_an_evaluator_says_what_one_process_says_though_one_is_killed(jobs: Jobs) -> None:
     trained = jobs.folder / "trained"
     trained.mkdir()
@@ -80,6 +81,7 @@ def test_an_evaluator_says_what_one_process_says_though_one_is_killed(jobs: Jobs
     assert status["best"]["metrics"] == best["metrics"]
 
 
+@pytest.mark.slow
 def test_workers_evaluate_beside_their_steps_when_there_are_no_evaluators(jobs: Jobs) -> None:
     trained = jobs.folder / "trained"
     trained.mkdir()
@@ -123,6 +125,7 @@ def test_an_error_in_evaluation_ends_the_job_with_its_name(jobs: Jobs) -> None:
     assert "ValueError: planted" in done.stderr
 
 
+@pytest.mark.slow
 def test_workers_that_cannot_evaluate_end_the_job_with_the_shard(jobs: Jobs) -> None:
     arguments = ("--every-steps", "5", "--fail", "--samples", "1000000")
     done = jobs.run(*arguments, options=("--workers", "1"), script=SCRIPT)

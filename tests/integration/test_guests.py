@@ -4,23 +4,31 @@ from __future__ import annotations
 
 import json
 import stat
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from elastane.master_client import MasterClient
 from elastane.model.errors import DatasetMismatch, InvalidInput, RequestRefused
+from elastane.model.ids import NodeName
+from elastane.model.world import Place
+from elastane.worker.attendant import Attendant
+from elastane.worker.door import Door
+from elastane.worker.gathering import GatheringMember
 from tests.integration.guests import LoneMaster
-from tests.integration.harness import ROOT, Jobs, every_sample_once
+from tests.integration.harness import ROOT, TIMEOUT_S, Jobs, every_sample_once
 
 GUEST = Path(__file__).with_name("guest_script.py")
 
 
 def test_guests_share_data_and_a_world_and_one_that_dies_is_not_missed(jobs: Jobs) -> None:
     with LoneMaster(jobs) as master:
-        dies = ("--kill-at=2", f"--marker={jobs.folder / 'died'}")
+        died = jobs.folder / "died"
+        dies = ("--kill-at=2", f"--marker={died}")
         with (
-            master.guest(GUEST, "--samples=300", "--members=2", ELASTANE_NODE="guest-one") as one,
+            master.guest(GUEST, "--samples=300", "--members=2", f"--after={died}", ELASTANE_NODE="guest-one") as one,
             master.guest(GUEST, "--samples=300", "--members=2", *dies, ELASTANE_NODE="guest-two") as two,
         ):
             assert two.wait() == -9
@@ -34,6 +42,34 @@ def test_guests_share_data_and_a_world_and_one_that_dies_is_not_missed(jobs: Job
             "guest-one": "succeeded",
             "guest-two": "failed",
         }
+
+
+def test_members_find_each_other_though_one_has_left_before_the_other_moved(jobs: Jobs) -> None:
+    has_left = threading.Event()
+
+    class Late(Attendant):
+        def world_moved(self, version: int, rounds: int, checksum: str) -> None:
+            assert has_left.wait(TIMEOUT_S)
+            super().world_moved(version, rounds, checksum)
+
+    def gather(link: Attendant) -> tuple[GatheringMember, Place]:
+        link.start()
+        member = GatheringMember(link, min_size=1, max_size=2)
+        return member, member.gather(lambda place: {f"name/{place.rank}": str(place.rank).encode()}, TIMEOUT_S)
+
+    with LoneMaster(jobs, "--workers=1:2") as master, ThreadPoolExecutor() as threads:
+        token = master.token_file.read_text().strip()
+        late = Late(Door(master.address, token, NodeName("late")))
+        leaves = Attendant(Door(master.address, token, NodeName("leaves")))
+        gathering = threads.submit(gather, late)
+        gather(leaves)
+        leaves.close(preempted=False)
+        master.read_until("leaves has said goodbye")
+        master.read_until("is coming, of 1 workers")
+        has_left.set()
+        member, place = gathering.result(TIMEOUT_S)
+        assert [member.find(place, f"name/{rank}") for rank in range(place.size)] == [b"0", b"1"]
+        late.close(preempted=False)
 
 
 def test_a_guest_that_fails_gives_its_shard_back_with_its_error(jobs: Jobs) -> None:

@@ -49,6 +49,7 @@ def test_the_master_dies_while_the_world_changes(jobs: Jobs, rank: int, size: in
     assert 2 in sizes(done)
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_while_there_is_no_master_is_replaced(jobs: Jobs) -> None:
     both = fail_at_phase(rank=1, size=2, phase="finish", how="kill-master-and-self")
     done = train(jobs, "--until", "2,2", both, workers="2", restarts=1)

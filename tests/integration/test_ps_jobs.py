@@ -42,6 +42,7 @@ def clusters(done: Finished) -> list[list[int]]:
     return [event["servers"] for event in done.of("servers_published", settled=True)]
 
 
+@pytest.mark.slow
 def test_servers_grow_and_shrink_while_workers_count(jobs: Jobs) -> None:
     done = count(
         jobs, *CALM, "run scale JOB --ps 3", "even 3", "steps 30", "run scale JOB --ps 1", "even 1", "steps 100"
@@ -198,6 +199,7 @@ def test_requests_that_make_no_sense_are_refused_with_one_line(jobs: Jobs) -> No
     assert "scale: say --workers, or --ps" in refusal("scale", "job")
 
 
+@pytest.mark.slow
 def test_a_job_without_servers_says_so_and_one_with_them_keeps_to_its_limits(jobs: Jobs) -> None:
     plain = jobs.run(
         "--samples=100000",

@@ -28,6 +28,7 @@ def right(done: Finished) -> list[float]:
     return [float(found) for found in re.findall(r"right ([\d.]+)", done.stdout)]
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_has_its_samples_done_by_others_and_the_model_learns(jobs: Jobs) -> None:
     done = train(jobs, "--ahead", fail_at(node="worker-1", step=40, how="kill"))
     assert len(done.of("node_ended", reason="killed")) == 1

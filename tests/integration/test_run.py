@@ -136,6 +136,7 @@ def test_a_log_folder_that_is_gone_ends_the_job_with_a_word(jobs: Jobs) -> None:
     assert "No such file or directory" in done.stderr
 
 
+@pytest.mark.slow
 def test_ranks_and_the_size_of_the_world_follow_who_comes_and_goes(jobs: Jobs) -> None:
     done = jobs.run(
         *("--samples=40000", "--step-ms=2"),
@@ -225,6 +226,7 @@ def test_the_launcher_killed_leaves_no_process_behind(jobs: Jobs) -> None:
     assert "the launcher died" in jobs.command("status", "job").stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "message"), [("spoil-journal", "the journal is damaged in line 3"), ("kill-agent", "the agent that owns")]
 )

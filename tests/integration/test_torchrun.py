@@ -100,6 +100,7 @@ def test_an_agent_that_is_told_to_leave_says_goodbye(jobs: Jobs, handlers: Path,
         assert left["preempted"]
 
 
+@pytest.mark.slow
 def test_a_job_may_launch_the_agents(jobs: Jobs, handlers: Path, tmp_path: Path) -> None:
     jobs.env["PYTHONPATH"] = f"{handlers}:{jobs.env['PYTHONPATH']}"
     snapshot = tmp_path / "snapshot"

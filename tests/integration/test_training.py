@@ -43,7 +43,7 @@ def sizes(done: Finished) -> list[int]:
     return [len(event["members"]) for event in done.of("world_settled")]
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", [CASES[0], *(pytest.param(case, marks=pytest.mark.slow) for case in CASES[1:])])
 def test_a_worker_that_joins_in_the_middle_is_bit_equal(jobs: Jobs, case: str) -> None:
     join = fail_at_phase(rank=0, size=1, phase="step", how="join=2")
     done = train(jobs, "--case", case, "--until", "1,2", join, workers="1:2")
@@ -52,6 +52,7 @@ def test_a_worker_that_joins_in_the_middle_is_bit_equal(jobs: Jobs, case: str) -
     assert "full copy" not in done.stdout
 
 
+@pytest.mark.slow
 def test_an_unknown_optimizer_is_copied_and_says_so_once(jobs: Jobs) -> None:
     join = fail_at_phase(rank=0, size=1, phase="step", how="join=2")
     done = train(jobs, "--case", "own-optimizer", "--until", "1,2", join, workers="1:2")
@@ -168,6 +169,7 @@ def test_an_error_in_one_worker_is_its_own(jobs: Jobs) -> None:
     assert "ValueError: planted" in ended["error"]
 
 
+@pytest.mark.slow
 def test_a_drained_worker_works_on_until_the_others_can_do_without_it(jobs: Jobs) -> None:
     drain = fail_at_phase(rank=0, size=3, phase="step", how="command=drain JOB worker-1")
     done = train(jobs, "--until", "3,2", drain)

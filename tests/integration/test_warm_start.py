@@ -48,8 +48,8 @@ def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DrivenAgent]:
         ("interrupted", -signal.SIGINT),
         ("terminated", -signal.SIGTERM),
         ("killed", -signal.SIGKILL),
-        ("spawns", 0),
-        ("forkservers", 0),
+        pytest.param("spawns", 0, marks=pytest.mark.slow),
+        pytest.param("forkservers", 0, marks=pytest.mark.slow),
         ("loads_data", 0),
     ],
 )
@@ -73,6 +73,7 @@ def test_siblings_have_no_randomness_in_common(warm: DrivenAgent) -> None:
     assert not set(first.values()) & set(second.values())
 
 
+@pytest.mark.slow
 def test_a_warm_worker_on_one_core_has_the_threads_of_a_plain_one(tmp_path: Path) -> None:
     with DrivenAgent(tmp_path, _command(), cpu=1) as agent:
         plain = _told(agent.run("tells").printed)

@@ -26,6 +26,7 @@ class NodeMachine(RuleBasedStateMachine):
         self.now = 0.0
         self.alive: dict[NodeName, Node] = {}
         self.asked_to_leave: set[NodeName] = set()
+        self.succeeded: set[NodeName] = set()
         self.counted_failures: dict[int, int] = {}
         self.names_used: set[NodeName] = set()
 
@@ -54,13 +55,19 @@ class NodeMachine(RuleBasedStateMachine):
         name = data.draw(st.sampled_from(sorted(self.alive)))
         self.group.running(name)
         assert self.group.node(name).status is NodeStatus.RUNNING
+        plan = self.group.relieve()
+        gone = {node.name for node in plan.remove_nodes}
+        if gone:
+            assert all(node.status is NodeStatus.RUNNING for node in self._wanted()), "one left too soon"
+        assert gone <= self.succeeded
+        self._carry_out(plan)
 
     @precondition(lambda self: self.alive)
     @rule(data=st.data(), reason=st.sampled_from([ExitReason.DONE, *FAILURES]))
     def ends(self, data: st.DataObject, reason: ExitReason) -> None:
         name = data.draw(st.sampled_from(sorted(self.alive)))
         node = self.alive.pop(name)
-        released = self.group.node(name).is_released
+        released = not self.group.node(name).relaunchable
         ended_before = self.group.outcome is not None
         policy = EXIT_POLICIES[reason]
         before = len(self.group.nodes)
@@ -75,6 +82,7 @@ class NodeMachine(RuleBasedStateMachine):
             (replacement,) = fresh
             assert replacement.slot == node.slot
             assert replacement.restarts == node.restarts + policy.counts
+            assert replacement.relaunches == node.relaunches + 1
             factor = 2 if policy.more_memory else 1
             assert node.resource.memory is not None
             assert replacement.resource.memory == node.resource.memory * factor
@@ -107,11 +115,29 @@ class NodeMachine(RuleBasedStateMachine):
         try:
             plan = self.group.drain(name)
         except RequestRefused:
-            assert self.stopped or self.group.outcome or name in self.asked_to_leave or wanted <= self.limits.min_count
+            leaves = name in self.asked_to_leave | self.succeeded
+            assert self.stopped or self.group.outcome or leaves or wanted <= self.limits.min_count
             return
         assert [node.name for node in plan.remove_nodes] == [name]
         assert not plan.launch_nodes
         self._carry_out(plan)
+
+    @precondition(lambda self: self.alive)
+    @rule(data=st.data())
+    def succeed(self, data: st.DataObject) -> None:
+        name = data.draw(st.sampled_from(sorted(self.alive)))
+        wanted = len(self._wanted())
+        resource = NodeResource(memory=Memory.mib(300))
+        try:
+            plan = self.group.succeed(name, resource, self.now)
+        except RequestRefused:
+            assert self.stopped or self.group.outcome or not self.group.node(name).relaunchable
+            return
+        self.succeeded.add(name)
+        assert not plan.remove_nodes, "the successor does not run yet"
+        assert any((node.slot, node.resource) == (self.alive[name].slot, resource) for node in plan.launch_nodes)
+        self._carry_out(plan)
+        assert len(self._wanted()) == wanted
 
     @rule(seconds=st.sampled_from([0.1, 1.0, 60.0]))
     def time_passes(self, seconds: float) -> None:
@@ -158,7 +184,7 @@ class NodeMachine(RuleBasedStateMachine):
         assert self.group.ended
 
     def _wanted(self) -> list[Node]:
-        return [node for node in self.group.nodes if not node.status.final and not node.is_released]
+        return [node for node in self.group.nodes if not node.status.final and node.relaunchable]
 
     def _carry_out(self, plan: ScalePlan) -> None:
         for node in plan.launch_nodes:

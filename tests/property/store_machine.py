@@ -67,6 +67,10 @@ class StoreMachine(RuleBasedStateMachine):
         for table in reversed(TABLES[:2]):
             self.stores[1].define(table)
 
+    def teardown(self) -> None:
+        # Each reserves more than a hundred gigabytes of addresses, and a machine is collected late.
+        del self.stores
+
     def bucket_of(self, name: str, key: int) -> int:
         table = next(table for table in TABLES if table.name == name)
         return int(self.stores[0].buckets_of(*keys({table: [key]}))[0])

@@ -26,9 +26,10 @@ from pathlib import Path
 
 import psutil
 
-from elastane.cli.client import ControlClient
+from elastane.client.local_place import control_of
 from elastane.model.errors import ElastaneError, MasterUnreachable
 from elastane.platform.local.registry import STATE_ENV, JobFolder
+from elastane.rpc.control_client import ControlClient
 from elastane.rpc.protos import control_pb2 as pb
 from tests.integration.harness import ROOT, Finished, every_sample_once, left_behind, read_events
 
@@ -249,7 +250,7 @@ class Soak:
         os.environ[STATE_ENV] = str(self._folder)
         while job.poll() is None:
             try:
-                client = ControlClient.of(JobFolder.find("job"))
+                client = control_of(JobFolder.find("job"))
             except (ElastaneError, FileNotFoundError):
                 await asyncio.sleep(0.1)
                 continue

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from elastane.model.cluster_documents import ScaleType, load_job_resource, load_scale_plan
 from elastane.model.errors import IllegalTransition, InvalidInput, InvalidJobSpec
 from elastane.model.ids import JobName, job_name
-from elastane.model.job_spec import DistributionStrategy, load_job
+from elastane.model.job_spec import DistributionStrategy, ScalerKind, load_job
 from elastane.model.node import LEGAL_TRANSITIONS, Node, NodeResource, NodeStatus, NodeType
 from elastane.model.quantity import Memory
 from tests.builders import job_document, make_dataset
@@ -84,12 +85,71 @@ def test_keys_of_the_pod_template_pass_through() -> None:
     assert load_job(document).document()["spec"]["worker"]["template"]["spec"]["nodeSelector"] == {"disk": "ssd"}
 
 
+def test_what_an_api_server_adds_is_read_over() -> None:
+    document = job_document()
+    document["metadata"] |= {"namespace": "training", "uid": "7c2f", "generation": 3, "managedFields": [{}]}
+    document["status"] = {"phase": "Running", "conditions": []}
+    assert load_job(document) == load_job(job_document())
+
+
+@pytest.mark.parametrize(("given", "cores"), [(2, 2.0), (0.5, 0.5), ("0.5", 0.5), ("500m", 0.5), ("2", 2.0)])
+def test_cores_are_read_as_kubernetes_writes_them(given: Any, cores: float) -> None:
+    job = load_job(job_document(resource={"cpu": given}))
+    assert job.spec.worker.resource.cpu == cores
+    assert load_job(job.document()) == job
+
+
+def test_each_role_has_a_template_of_its_own_if_it_wants() -> None:
+    document = job_document()
+    template = {"metadata": {"labels": {"team": "ctr"}}, "spec": {"containers": [{"image": "train:2"}]}}
+    document["spec"] |= {
+        "distributionStrategy": "parameter_server",
+        "parameterServer": {"restartCount": 1, "template": template},
+        "evaluator": {"restartCount": 2, "template": template},
+        "master": {"restartCount": 4, "template": template, "resource": {"memory": 512}},
+    }
+    job = load_job(document)
+    assert job.spec.ps is not None
+    assert job.spec.ps.template is not None
+    assert job.spec.ps.template.metadata == {"labels": {"team": "ctr"}}
+    assert job.spec.ps.template.node.command == ()
+    assert job.spec.master_restarts == 4
+    assert load_job(job.document()) == job
+    assert job.document()["spec"]["evaluator"]["template"] == template
+
+
+def test_settings_of_kubernetes_are_checked_and_kept() -> None:
+    document = job_document()
+    settings = {
+        "scaler": "elastic-job",
+        "suspend": True,
+        "activeDeadlineSeconds": 3600,
+        "ttlSecondsAfterFinished": 0,
+        "backoffLimit": 2,
+        "priorityClassName": "high",
+        "schedulerName": "volcano",
+    }
+    document["spec"] |= settings
+    job = load_job(document)
+    assert job.spec.scaler is ScalerKind.ELASTIC_JOB
+    assert job.spec.master_restarts == 2
+    assert job.document()["spec"] | settings == job.document()["spec"]
+
+
 @pytest.mark.parametrize(
     ("path", "value", "line"),
     [
         ("spec.wroker", 1, "spec.wroker: unknown key; allowed: distributionStrategy, worker, heartbeatTimeoutSeconds"),
         ("spec.worker.min_replicas", 1, "spec.worker.min_replicas: unknown key; allowed: minReplicas, maxReplicas"),
         ("spec.worker.resource.memory", "256Q", 'spec.worker.resource.memory: "256Q" is not an amount of memory'),
+        (
+            "spec.worker.resource.cpu",
+            "2 cores",
+            'spec.worker.resource.cpu: "2 cores" is not a number of cores; write a',
+        ),
+        ("spec.worker.resource.cpu", True, "spec.worker.resource.cpu: True is not a number of cores"),
+        ("spec.worker.resource.cpu", "0m", 'spec.worker.resource.cpu: "0m" cannot be used; input should be greater'),
+        ("spec.ps", {}, "spec.ps: unknown key; allowed: distributionStrategy, worker"),
         ("spec.worker.minReplicas", 20_000, 'spec.worker.minReplicas: "20000" cannot be used'),
         ("spec.distributionStrategy", "mesh", 'spec.distributionStrategy: "mesh" is not known; allowed: \'parameter_'),
         ("metadata.name", "A", 'metadata.name: "A" is not a job name'),
@@ -131,13 +191,81 @@ def test_sizes_that_contradict_each_other_are_named(sizes: dict[str, int], line:
 
 def test_backups_need_two_servers() -> None:
     document = job_document()
-    document["spec"] |= {"distributionStrategy": "parameter_server", "ps": {"backups": True}}
-    with pytest.raises(InvalidJobSpec, match=r"spec.ps.replicas: 1 is below 2, which backups need"):
+    document["spec"] |= {"distributionStrategy": "parameter_server", "parameterServer": {"backups": True}}
+    with pytest.raises(InvalidJobSpec, match=r"spec.parameterServer.replicas: 1 is below 2, which backups need"):
         load_job(document)
-    document["spec"]["ps"]["replicas"] = 2
+    document["spec"]["parameterServer"]["replicas"] = 2
     servers = load_job(document).spec.ps
     assert servers is not None
     assert servers.least == 2
+
+
+def _scale_plan(**spec: Any) -> dict[str, Any]:
+    labels = {"elasticjob-name": "ctr", "scale-type": "auto"}
+    return {"metadata": {"name": "ctr-x7", "labels": labels}, "spec": {"ownerJob": "ctr", **spec}}
+
+
+def test_a_scale_plan_names_roles_and_nodes() -> None:
+    change = {"replicas": 2, "resource": {"cpu": "0.5", "memory": "256Mi"}}
+    pod = {"name": "ctr-ps-3", "type": "ps", "id": 3, "slot": 1, "restarts": 2, "resource": {"memory": 512}}
+    plan = load_scale_plan(
+        _scale_plan(replicaResourceSpecs={"worker": change}, createPods=[pod], removePods=["ctr-ps-1"])
+    )
+    assert plan.job == "ctr"
+    assert plan.scale_type is ScaleType.AUTO
+    assert {role: (each.replicas, each.resource.cpu) for role, each in plan.groups.items()} == {"worker": (2, 0.5)}
+    resource = NodeResource(memory=Memory.mib(512))
+    assert plan.launch_nodes == (Node(JobName("ctr"), NodeType.PS, 3, 1, resource=resource, restarts=2),)
+    assert plan.remove_nodes == ("ctr-ps-1",)
+    assert load_scale_plan(plan.document()) == plan
+
+
+@pytest.mark.parametrize(
+    ("labels", "spec", "line"),
+    [
+        ({"scale-type": "some"}, {}, "metadata.labels.scale-type: \"some\" is not known; allowed: 'auto' or 'manual'"),
+        ({"elasticjob-name": "x"}, {}, 'metadata.labels.elasticjob-name: "x" is not spec.ownerJob "ctr"'),
+        (
+            {"scale-type": "manual"},
+            {"createPods": [{"name": "ctr-ps-0", "type": "ps", "id": 0, "slot": 0}]},
+            "spec.createPods: only the job's master makes up pods; say replicaResourceSpecs",
+        ),
+        (
+            {},
+            {"createPods": [{"name": "ctr-ps-0", "type": "ps", "id": 1, "slot": 0}]},
+            'spec.createPods[0].name: "ctr-ps-0" is not the node\'s name, "ctr-ps-1"',
+        ),
+        (
+            {},
+            {"createPods": [{"name": "ctr-ps-0", "type": "ps", "id": 0, "slot": 0, "rank": 0}]},
+            "spec.createPods[0].rank: unknown key; allowed: name, type, id, slot, restarts, relaunches, resource",
+        ),
+        ({}, {"replicaResourceSpecs": {"wroker": {}}}, "spec.replicaResourceSpecs.wroker: unknown key; allowed: ps,"),
+    ],
+)
+def test_what_is_wrong_with_a_scale_plan_is_one_line(labels: dict[str, str], spec: Any, line: str) -> None:
+    document = _scale_plan(**spec)
+    document["metadata"]["labels"] |= labels
+    with pytest.raises(InvalidJobSpec) as caught:
+        load_scale_plan(document)
+    (problem,) = caught.value.problems
+    assert problem.startswith(line)
+
+
+def test_a_job_resource_names_roles_and_changes() -> None:
+    change = {"replicas": 4, "resource": {"cpu": 4, "memory": 4096, "disk": 8192, "gpu": 1}}
+    updation = {"name": "ctr-ps-0", "resource": {"cpu": 8, "memory": 8192}}
+    spec = {"selector": {"name": "ctr"}, "parameter_server": change, "resource_updation": [updation]}
+    resource = load_job_resource({"metadata": {"name": "r", "uid": "1"}, "spec": spec, "status": {}})
+    assert resource.job == "ctr"
+    assert list(resource.groups) == [NodeType.PS]
+    assert resource.groups[NodeType.PS].resource.disk == Memory.mib(8192)
+    (changed,) = resource.spec.resource_updation
+    assert (changed.name, changed.resource.memory, changed.resource.gpu) == ("ctr-ps-0", Memory.mib(8192), None)
+    assert load_job_resource(resource.document()) == resource
+    spec["parameterServer"] = spec.pop("parameter_server")
+    with pytest.raises(InvalidJobSpec, match=r"spec.parameterServer: unknown key; allowed: selector"):
+        load_job_resource({"metadata": {"name": "r"}, "spec": spec})
 
 
 def test_a_document_that_is_no_mapping_is_refused() -> None:

@@ -292,7 +292,7 @@ def test_a_size_can_be_asked_about_once_something_was_observed() -> None:
 
 def test_servers_of_a_plan_are_launched_retired_and_twinned() -> None:
     document = job_document(minReplicas=1, maxReplicas=8)
-    document["spec"] |= {"distributionStrategy": "parameter_server", "ps": {"resource": {"memory": "1Gi"}}}
+    document["spec"] |= {"distributionStrategy": "parameter_server", "parameterServer": {"resource": {"memory": "1Gi"}}}
     job = load_job(document)
     events, journal = EventLog(), Journal()
     manager = JobManager(job, MemoryPlatform(), events, journal)
@@ -381,3 +381,25 @@ def test_a_first_size_is_found_among_like_jobs_of_which_some_name_cores() -> Non
     found = first_size(JobKind.ALLREDUCE, Budget(max_workers=8), history)
     assert isinstance(found, Decision)
     assert 1 <= found.size.workers <= 8
+
+
+async def test_a_paused_job_keeps_its_size_through_a_new_master_until_it_is_told_to_go_on(tmp_path: Path) -> None:
+    simulated = Simulated(lambda _: 0.02, Journal(tmp_path / "journal"))
+    await simulated.begin()
+    simulated.optimizer.pause(True)
+    await simulated.run(30)
+    assert workers(simulated) == 1
+    assert await simulated.optimizer.would_do() == "nothing, it was told to keep its size"
+    simulated.journal.close()
+    after = Simulated(lambda _: 0.02, Journal(tmp_path / "journal"))
+    assert after.record.paused
+    after.optimizer.pause(False)
+    await after.run(30)
+    assert workers(after) > 1
+
+
+async def test_only_a_job_that_sizes_itself_can_be_paused() -> None:
+    simulated = Simulated(lambda _: 0.02)
+    simulated.optimizer.acts = False
+    with pytest.raises(RequestRefused, match="does not size itself; it was started without --autoscale"):
+        simulated.optimizer.pause(True)

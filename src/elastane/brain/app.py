@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import BrokenExecutor, Executor, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import structlog
@@ -21,7 +21,7 @@ from elastane.model.errors import DatabaseUnavailable, RequestRefused
 from elastane.model.sizing import NO_HISTORY, Budget, Decision, History, NoDecision, Window
 from elastane.rpc import brain_wire
 from elastane.rpc.protos import brain_pb2 as pb
-from elastane.rpc.server import RpcServer
+from elastane.rpc.server import OnAnswered, RpcServer
 
 MOST_PLANS_WAITING = 100
 MANY_PLANS_WAITING = 4
@@ -52,6 +52,17 @@ class BrainService:
         self._histories: _Remembered[_Learned] = _Remembered()
         self._stays: _Remembered[_Stays] = _Remembered()
         self._plans_waiting = 0
+        self.counts = BrainCounts()
+
+    @property
+    def plans_waiting(self) -> int:
+        """Runs that wait for a plan."""
+        return self._plans_waiting
+
+    @property
+    def writes_waiting(self) -> int:
+        """Writes that wait for the database."""
+        return self._writer.waiting
 
     async def close(self) -> None:
         """Finish what was begun."""
@@ -77,17 +88,30 @@ class BrainService:
         except DatabaseUnavailable as error:
             self._runs.forget(request.run)  # Somebody may have deleted it.
             _log.warning("report_not_stored", run=request.run, reason=str(error))
+            self.counts.reports["not_stored"] += 1
             return pb.Reported(stored=False)
+        self.counts.reports["stored"] += 1
+        self.counts.rows += len(rows)
         return pb.Reported(stored=True)
 
     async def plan(self, request: pb.PlanRequest) -> pb.Planned:
+        try:
+            told, answer = await self._plan(request)
+        except RequestRefused:
+            self.counts.plans["refused"] += 1
+            raise
+        self.counts.plans[told] += 1
+        return answer
+
+    async def _plan(self, request: pb.PlanRequest) -> tuple[str, pb.Planned]:
+        """What a run is told, in a word and in full. Raises RequestRefused."""
         budget, remaining = brain_wire.checked_plan_request(request)
         cost_s = brain_wire.checked_cost(request)
         if self._plans_waiting >= MOST_PLANS_WAITING:
             raise RequestRefused(f"{self._plans_waiting} runs wait for a plan already; decide without the Brain")
         stays = self._stays.get(request.run)
         if self._plans_waiting >= MANY_PLANS_WAITING and stays is not None and stays.holds(budget, self._now()):
-            return stays.answer
+            return "stays_again", stays.answer
         self._plans_waiting += 1
         try:
             run = await self._known(request.run)
@@ -113,7 +137,7 @@ class BrainService:
         )
         if isinstance(decision, NoDecision):
             self._stays.put(request.run, _Stays(answer, budget, self._now()))
-        return answer
+        return "stays" if isinstance(decision, NoDecision) else "changes", answer
 
     async def outcome(self, request: pb.OutcomeRequest) -> pb.OutcomeStored:
         run = await self._known(request.run)
@@ -178,11 +202,24 @@ class BrainService:
         except BrokenExecutor as error:
             if planners is self._planners:
                 _log.error("planner_died", reason=str(error))
+                self.counts.planners_died += 1
                 self._planners = self._start_planners()
             raise RequestRefused("a planner of the Brain died; ask again") from None
 
     async def _read(self, function: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._readers, function)
+
+
+@dataclass
+class BrainCounts:
+    """What a Brain has done since it was started."""
+
+    reports: Counter[str] = field(default_factory=Counter)
+    """`stored` and `not_stored`."""
+    rows: int = 0
+    plans: Counter[str] = field(default_factory=Counter)
+    """`changes`, `stays`, `stays_again` and `refused`."""
+    planners_died: int = 0
 
 
 @dataclass(frozen=True)
@@ -222,9 +259,16 @@ class _Remembered(OrderedDict[str, T]):
 class BrainServer:
     """The service on a port of loopback, for holders of the token."""
 
-    def __init__(self, store: Store, token: str, planners: StartPlanners, now: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        store: Store,
+        token: str,
+        planners: StartPlanners,
+        now: Callable[[], float] = time.time,
+        on_answered: OnAnswered = lambda _method, _outcome, _seconds: None,
+    ) -> None:
         self.service = BrainService(store, planners, now)
-        self._server = RpcServer(token, _refused)
+        self._server = RpcServer(token, _refused, on_answered=on_answered)
         self._server.add(pb.DESCRIPTOR.services_by_name["Brain"], self.service)
 
     async def start(self, address: str = "") -> str:

@@ -34,6 +34,11 @@ class GroupCommit:
             raise DatabaseUnavailable(f"{MOST_WAITING} writes wait already; come again") from None
         return await answer
 
+    @property
+    def waiting(self) -> int:
+        """Writes that are not yet begun."""
+        return self._waiting.qsize()
+
     async def close(self) -> None:
         """Write what waits, and end."""
         await self._waiting.join()

@@ -3,46 +3,44 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import json
-import re
 import shlex
 import sys
-import time
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from elastane import __version__
 from elastane.cli.brain import brain
-from elastane.cli.client import ControlClient, last_status, status_dict
+from elastane.cli.dashboard import check_installed
+from elastane.cli.dashboard import dashboard as dashboard_command
+from elastane.cli.jobs import job_commands
+from elastane.cli.manifests import crds, install
+from elastane.cli.operator import operator
 from elastane.cli.options import (
     RANGE,
     EventsOption,
     HeartbeatTimeoutOption,
-    JobArgument,
-    JsonOption,
     MaxTaskRetriesOption,
-    NodeArgument,
+    MetricsPortOption,
     PodManagerOption,
+    ProgressOption,
     StrategyOption,
     TaskFaultToleranceOption,
     TaskManagerOption,
     TaskTimeoutOption,
+    TensorboardOption,
     TrainingServiceOption,
+    WarmStartOption,
     WorkerCommandOption,
+    events_file,
+    scalars_folder,
 )
 from elastane.cli.sizing import sizing_commands
-from elastane.cli.view import status_report
+from elastane.cli.submit import submit
 from elastane.model.environment import ENV_BRAIN, ENV_BRAIN_TOKEN_FILE
-from elastane.model.errors import ElastaneError, InvalidInput, InvalidJobSpec, MasterUnreachable, RequestRefused
+from elastane.model.errors import ElastaneError, InvalidInput, InvalidJobSpec
 from elastane.model.job_spec import Critical, DistributionStrategy, load_job
-from elastane.model.quantity import Memory
-from elastane.platform.local.registry import JobFolder
-from elastane.rpc.protos import control_pb2 as pb
 
 app = typer.Typer(
     help="Elastic training: workers join, leave and crash while the steps go on.",
@@ -127,10 +125,13 @@ def run(
         int, typer.Option(help="How many workers keep the master's journal too, should its disk be lost.", min=0)
     ] = 0,
     events: EventsOption = None,
-    progress: Annotated[bool, typer.Option(help="Show a live view, if this is a terminal.")] = True,
-    warm_start: Annotated[
-        bool, typer.Option(help="Fork workers from a process that has imported PyTorch, if the script does.")
-    ] = True,
+    progress: ProgressOption = True,
+    dashboard: Annotated[
+        bool, typer.Option("--dashboard", help="Serve a web page of the job while it runs, and print its link.")
+    ] = False,
+    warm_start: WarmStartOption = True,
+    metrics_port: MetricsPortOption = None,
+    tensorboard: TensorboardOption = None,
     pod_manager: PodManagerOption = True,
     task_manager: TaskManagerOption = True,
     training_service: TrainingServiceOption = None,
@@ -223,12 +224,27 @@ def run(
             },
         }
     )
-    if events is not None:
-        _check_writable(events)
-    events = events and events.absolute()
+    if dashboard:
+        check_installed()
+        if not job.spec.launches_nodes:
+            raise InvalidInput("dashboard: a master alone has none beside it; use elastane dashboard")
+    events, scalars = events_file(events), scalars_folder(tensorboard)
     if not job.spec.launches_nodes:
-        raise typer.Exit(asyncio.run(serve_job(job, events)))
-    raise typer.Exit(asyncio.run(run_job(job, events, progress=progress, warm_start=warm_start)))
+        serving = serve_job(job, events, metrics_port=metrics_port, tensorboard=scalars)
+        raise typer.Exit(asyncio.run(serving))
+    running = run_job(
+        job,
+        events,
+        progress=progress,
+        warm_start=warm_start,
+        dashboard=dashboard,
+        metrics_port=metrics_port,
+        tensorboard=scalars,
+    )
+    raise typer.Exit(asyncio.run(running))
+
+
+app.command()(submit)
 
 
 @app.command()
@@ -248,6 +264,8 @@ def master(
     task_timeout: TaskTimeoutOption = 600.0,
     max_task_retries: MaxTaskRetriesOption = 3,
     events: EventsOption = None,
+    metrics_port: MetricsPortOption = None,
+    tensorboard: TensorboardOption = None,
     pod_manager: PodManagerOption = True,
     task_manager: TaskManagerOption = True,
     training_service: TrainingServiceOption = None,
@@ -281,10 +299,15 @@ def master(
             },
         }
     )
-    if events is not None:
-        _check_writable(events)
-    events = events and events.absolute()
-    raise typer.Exit(asyncio.run(serve_job(job, events, port=port, token_file=token_file)))
+    serving = serve_job(
+        job,
+        events_file(events),
+        port=port,
+        token_file=token_file,
+        metrics_port=metrics_port,
+        tensorboard=scalars_folder(tensorboard),
+    )
+    raise typer.Exit(asyncio.run(serving))
 
 
 @app.command()
@@ -321,100 +344,6 @@ def coordinate(
 
 
 @app.command()
-def jobs(as_json: JsonOption = False) -> None:
-    """List this user's jobs on this machine, running and ended."""
-    found = [asyncio.run(_status(folder)) for folder in JobFolder.all()]
-    if as_json:
-        print(json.dumps([status_dict(status) for status in found]))
-        return
-    table = Table(box=None, pad_edge=False)
-    for heading in ("job", "state", "workers", "samples", "seconds"):
-        table.add_column(heading)
-    for status in found:
-        running = sum(node.status == "running" and node.type == "worker" for node in status.node)
-        samples = sum(view.committed for view in status.dataset)
-        table.add_row(status.job, status.state, str(running), f"{samples:,}", f"{status.elapsed_s:.0f}")
-    (Console() if sys.stdout.isatty() else Console(width=200)).print(table)
-
-
-@app.command()
-def status(job: JobArgument, as_json: JsonOption = False) -> None:
-    """Show a job: its state, its nodes and where it is in its data."""
-    found = asyncio.run(_status(JobFolder.find(job)))
-    if as_json:
-        print(json.dumps(status_dict(found)))
-    else:
-        Console().print(status_report(found))
-
-
-@app.command()
-def logs(
-    job: JobArgument,
-    node: NodeArgument,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job ends.")] = False,
-    tail: Annotated[int | None, typer.Option(help="Only the last lines.", min=0)] = None,
-) -> None:
-    """Print what a node printed; `master` is the master's own log."""
-    folder = JobFolder.find(job)
-    names = (node, node.removeprefix(f"{folder.name}-"))
-    path = next((log for name in names if (log := folder.logs / f"{name}.log").exists()), folder.logs / "none")
-    if path.parent != folder.logs or not path.exists():
-        known = ", ".join(sorted(log.stem for log in folder.logs.glob("*.log")))
-        raise InvalidInput(f'node: "{node}" has no log in job "{job}"; there are {known}')
-    with path.open(errors="replace", newline="") as file:
-        text = file.read()
-        if tail is not None:
-            lines = re.findall(r"[^\n]*\n|[^\n]+", text)
-            text = "".join(lines[len(lines) - min(tail, len(lines)) :])
-        sys.stdout.write(text)
-        while follow and folder.launcher_lives():
-            sys.stdout.write(file.read())
-            sys.stdout.flush()
-            time.sleep(0.1)
-        sys.stdout.write(file.read())
-
-
-@app.command()
-def scale(
-    job: JobArgument,
-    workers: Annotated[
-        int | None, typer.Option(help="How many workers the job is to have.", min=0, max=10_000, show_default=False)
-    ] = None,
-    ps: Annotated[
-        int | None, typer.Option(help="How many parameter servers it is to have.", min=0, max=1000, show_default=False)
-    ] = None,
-) -> None:
-    """Grow or shrink a running job, within its limits."""
-    if workers is None and ps is None:
-        raise InvalidInput("scale: say --workers, or --ps, or both")
-    asyncio.run(_ask(job, lambda client: client.scale(workers, ps)))
-    parts = [
-        f"{count} {word}" for count, word in ((workers, "workers"), (ps, "parameter servers")) if count is not None
-    ]
-    print(f"{job}: {', '.join(parts)}")
-
-
-@app.command()
-def migrate(
-    job: JobArgument,
-    node: Annotated[str, typer.Argument(metavar="NODE", help="A parameter server's name, such as ps-1.")],
-    memory: Annotated[str | None, typer.Option(help="Memory for the one in its place, such as 8Gi.")] = None,
-    cpu: Annotated[float | None, typer.Option(help="Cores for the one in its place.", min=0.001)] = None,
-) -> None:
-    """Move all that a parameter server holds to a new one with other resources, while the job trains on."""
-    amount = None if memory is None else Memory.parse(memory)
-    asyncio.run(_ask(job, lambda client: client.migrate(node, None if amount is None else amount.bytes, cpu)))
-    print(f"{job}: {node} moves{'' if amount is None else f' to {amount}'}")
-
-
-@app.command()
-def save(job: JobArgument) -> None:
-    """Have the parameter servers of a job make a checkpoint now."""
-    asyncio.run(_ask(job, lambda client: client.save()))
-    print(f"{job}: saving")
-
-
-@app.command()
 def ps() -> None:
     """Be a parameter server of a job; its master launches these, and sets the variables that lead there."""
     from elastane.ps.__main__ import main
@@ -422,32 +351,10 @@ def ps() -> None:
     raise typer.Exit(main())
 
 
-@app.command()
-def drain(job: JobArgument, node: NodeArgument) -> None:
-    """Let one node leave: it finishes its batch, gives the rest back, and is not replaced."""
-    asyncio.run(_ask(job, lambda client: client.drain(node)))
-    print(f"{job}: {node} is leaving")
-
-
-@app.command()
-def delete(
-    names: Annotated[list[str], typer.Argument(metavar="JOB...", help="The jobs to end and forget.")],
-    at_once: Annotated[bool, typer.Option("--at-once", help="Kill the workers instead of draining them.")] = False,
-) -> None:
-    """End jobs if they run, and remove their records and logs."""
-    folders = [JobFolder.find(name) for name in dict.fromkeys(names)]
-    for folder in folders:
-        if folder.launcher_lives():
-            print(f"{folder.name}: {'killing' if at_once else 'draining'}")
-            with contextlib.suppress(MasterUnreachable, RequestRefused):  # It has just ended by itself.
-                asyncio.run(_ask(folder.name, lambda client: client.stop(at_once=at_once)))
-        while folder.launcher_lives():
-            time.sleep(0.05)
-        folder.remove()
-        print(f"{folder.name}: deleted")
-
-
+job_commands(app)
 sizing_commands(app)
+for command in (dashboard_command, operator, crds, install):
+    app.command()(command)
 
 
 def _worker_command(script: str | None, arguments: list[str], given: str | None, *, module: bool) -> list[str]:
@@ -466,30 +373,3 @@ def _worker_command(script: str | None, arguments: list[str], given: str | None,
 def _runs(command: list[str]) -> dict[str, Any]:
     """The part of a role that says what its nodes run; nodes without a command are guests."""
     return {"template": {"spec": {"containers": [{"command": command}]}}} if command else {"guests": True}
-
-
-async def _ask(job: str, request: Any) -> None:
-    async with ControlClient.of(JobFolder.find(job)) as client:
-        await request(client)
-
-
-async def _status(folder: JobFolder) -> pb.JobStatus:
-    """The status from the master if it lives, else the last one it wrote."""
-    if folder.launcher_lives() and folder.started_at and folder.read().address:
-        try:
-            async with ControlClient.of(folder) as client:
-                return await client.status()
-        except (MasterUnreachable, RequestRefused):
-            pass  # It has just ended.
-    end = folder.read_end()
-    if end is not None:
-        return last_status(end)
-    state = "starting" if folder.launcher_lives() else "failed"
-    return pb.JobStatus(job=folder.name, state=state)
-
-
-def _check_writable(path: Path) -> None:
-    try:
-        path.open("a").close()
-    except OSError as error:
-        raise InvalidInput(f'events: "{path}" cannot be written: {error.strerror}') from None

@@ -10,13 +10,15 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-import structlog
 import typer
 
+from elastane.cli.options import MetricsPortOption
+from elastane.cli.ports import check_free
 from elastane.cli.view import say
 from elastane.model.environment import ENV_BRAIN, ENV_BRAIN_TOKEN_FILE
 from elastane.model.errors import InvalidInput
 from elastane.platform.local.registry import jobs_folder
+from elastane.rpc.log_lines import log_as_json_lines
 
 
 def brain(
@@ -39,13 +41,14 @@ def brain(
             show_default=False,
         ),
     ] = None,
+    metrics_port: MetricsPortOption = None,
 ) -> None:
     """Remember every job, so that the next one like it starts at a good size.
 
     It makes or migrates its database, prints what masters need to find it, and serves until Ctrl-C or SIGTERM. Jobs go
     on without it while it is away, and tell it afterwards what it missed.
     """
-    asyncio.run(_serve(database, port, token_file))
+    asyncio.run(_serve(database, port, token_file, metrics_port))
 
 
 def brain_folder() -> Path:
@@ -53,39 +56,41 @@ def brain_folder() -> Path:
     return jobs_folder().with_name("brain")
 
 
-async def _serve(database: str | None, port: int, token_file: Path | None) -> None:
+async def _serve(database: str | None, port: int, token_file: Path | None, metrics_port: int | None) -> None:
     """Serve until SIGTERM or Ctrl-C, and finish what was begun. Raises InvalidInput, DatabaseUnavailable."""
-    from elastane.cli.serve import check_free, token_in, write_token
+    from elastane.cli.serve import token_in, write_token
 
     try:
         from elastane.brain.app import BrainServer
+        from elastane.brain.metrics import BrainMetrics
         from elastane.brain.planners import start_planners
         from elastane.brain.store import Store
     except ImportError as error:
         raise InvalidInput(f"brain: {error.name} is not installed; install elastane[brain]") from None
-    structlog.configure(
-        processors=[
-            structlog.processors.TimeStamper(fmt="iso"),
-            structlog.processors.add_log_level,
-            structlog.processors.JSONRenderer(),
-        ],
-        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
-    )
+    from elastane.prometheus.page import MetricsPage
+
+    log_as_json_lines(sys.stderr)
     where = token_file or brain_folder() / "token"
     token = token_in(where)
     check_free(port)
+    check_free(metrics_port, "metrics-port")
     store = Store(database or str(brain_folder() / "brain.sqlite"))
     if token is None:
         token = secrets.token_urlsafe(32)
         _make_folder(where.parent)
         write_token(where, token)
-    server = BrainServer(store, token, start_planners)
+    metrics = BrainMetrics()
+    server = BrainServer(store, token, start_planners, on_answered=metrics.answered)
     address = await server.start(f"127.0.0.1:{port}" if port else "")
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     say(f"export {ENV_BRAIN}={address} {ENV_BRAIN_TOKEN_FILE}={shlex.quote(str(where.absolute()))}")
+    page = MetricsPage(lambda: metrics.collect(server.service))
+    if metrics_port is not None:
+        say(f"metrics of the Brain: at http://{await page.start(f'127.0.0.1:{metrics_port}')}/metrics")
     await stop.wait()
+    await page.stop()
     await server.stop()
     store.close()
 

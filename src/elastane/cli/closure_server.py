@@ -1,8 +1,8 @@
-"""A server beside a node of a coordinator's job: `python -m elastane.cli.closure_server KIND FD [INDEX ADDRESS...]`.
+"""A server beside a node of a coordinator's job: `python -m elastane.cli.closure_server KIND FD INDEX ADDRESS...`.
 
-KIND is `python` for elastane's worker server, or `worker` or `ps` for a stock TensorFlow server of that job. When it is
-ready it writes its address to the descriptor FD. The first kind reads from its standard input who has what of the job's
-parameter servers. It ends with the process that started it.
+KIND is `python` for elastane's worker server, whose address is but a host, or `worker` or `ps` for a stock TensorFlow
+server of that job. When it is ready it writes its address to the descriptor FD. The first kind reads from its standard
+input who has what of the job's parameter servers. It ends with the process that started it.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import sys
 from elastane.platform.local.prctl import die_with_parent
 
 
-def _serve_python(ready: int) -> None:
+def _serve_python(ready: int, host: str) -> None:
     from elastane.coordinator.coordinator import token_of_environment
     from elastane.coordinator.server_maps import MapPipe, use_server_maps
     from elastane.coordinator.worker_server import WorkerServer
 
     use_server_maps(MapPipe())
-    server = WorkerServer(token_of_environment())
+    server = WorkerServer(token_of_environment(), host)
     signal.signal(signal.SIGTERM, lambda *_: server.stop_soon())
     _say(ready, server.address)
     server.serve()
@@ -31,10 +31,10 @@ def _say(ready: int, address: str) -> None:
     os.close(ready)
 
 
-def main(kind: str, ready: str, index: str = "0", *addresses: str) -> None:
+def main(kind: str, ready: str, index: str, *addresses: str) -> None:
     die_with_parent()
     if kind == "python":
-        _serve_python(int(ready))
+        _serve_python(int(ready), addresses[0])
     else:
         from elastane.tensorflow.server import serve
 

@@ -23,8 +23,8 @@ from elastane.coordinator.feed import WorkerFeed, use_feed
 from elastane.coordinator.server_maps import MapWriter, use_server_maps
 from elastane.model.environment import ENV_MASTER, ENV_NODE, ENV_TOKEN
 from elastane.model.errors import InvalidInput, PlatformError
-from elastane.model.ids import NodeName
 from elastane.worker.attendant import Attendant
+from elastane.worker.door import Door
 
 _log = logging.getLogger("elastane.coordinator")
 _END_S = 5.0
@@ -78,14 +78,14 @@ class _Node:
     def worker(self) -> _Server:
         """A server that runs closures."""
         if self.settings.tensorflow:
-            return self._started("worker", "0", _free_address())
-        server = self._started("python", stdin=subprocess.PIPE)
+            return self._started("worker", "0", _free_address(self.attendant.host))
+        server = self._started("python", "0", self.attendant.host, stdin=subprocess.PIPE)
         if server.process.stdin is not None:
             MapWriter(self.attendant.servers, server.process.stdin)
         return server
 
     def parameter_servers(self) -> list[_Server]:
-        addresses = [_free_address() for _ in range(self.settings.parameter_servers)]
+        addresses = [_free_address(self.attendant.host) for _ in range(self.settings.parameter_servers)]
         return [self._started("ps", str(index), *addresses) for index in range(len(addresses))]
 
     def _started(self, *arguments: str, stdin: int | None = None) -> _Server:
@@ -107,7 +107,7 @@ def coordinate(settings: Settings) -> int:
             f"{', '.join(missing)}: not set; `elastane coordinate` is what the nodes of a job run: "
             "elastane run --strategy parameter_server --worker-command 'elastane coordinate SCRIPT'"
         )
-    attendant = Attendant(os.environ[ENV_MASTER], os.environ[ENV_TOKEN], NodeName(os.environ[ENV_NODE]))
+    attendant = Attendant(Door.from_env())
     attendant.start()
     node = _Node(attendant, settings)
     try:
@@ -169,7 +169,7 @@ def _be_chief(node: _Node) -> int:
     closures.coordinate(feed.told)
     if settings.tensorflow:
         servers = {
-            "chief": [_free_address()],
+            "chief": [_free_address(node.attendant.host)],
             "ps": [each.address for each in parameter_servers],
             "worker": [worker.address],
         }
@@ -188,7 +188,7 @@ def _be_chief(node: _Node) -> int:
     return code
 
 
-def _free_address() -> str:
+def _free_address(host: str) -> str:
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{probe.getsockname()[1]}"
+        probe.bind((host, 0))
+        return f"{host}:{probe.getsockname()[1]}"

@@ -77,7 +77,10 @@ _LINES: dict[str, Callable[[Fields], str]] = {
     "server_link_lost": lambda event: f"{_short(event['node'])} has lost ps-{event['peer']}: {event['reason']}",
     "hot_server": lambda event: f"{event['buckets']} buckets move from a hot parameter server",
     "node_launched": _node_launched,
-    "node_running": lambda event: f"{_short(event['node'])} runs as process {event['pid']}",
+    "node_running": lambda event: (
+        f"{_short(event['node'])} runs" + ("" if event["pid"] is None else f" as process {event['pid']}")
+    ),
+    "node_waits": lambda event: f"{_short(event['node'])} waits: {event['reason']}",
     "node_attended": lambda event: f"{_short(event['node'])} has joined",
     "node_left": lambda event: f"{_short(event['node'])} has said goodbye",
     "node_disconnected": lambda event: f"{_short(event['node'])} is gone",
@@ -97,6 +100,9 @@ _LINES: dict[str, Callable[[Fields], str]] = {
     "message_refused": lambda event: f"refused {event['method']} from {event['peer']}: {event['reason']}",
     "world_next": lambda event: f"world {event['version']} is coming, of {event['size']} workers",
     "world_settled": lambda event: f"world {event['version']} has {len(event['members'])} workers",
+    "world_cost": lambda event: (
+        f"the change to {event['size']} workers kept a step waiting for {event['stall_ms']:.0f} ms"
+    ),
     "evaluation_started": lambda event: f"step {event['step']:,} is evaluated on {event['samples']:,} samples",
     "evaluation_finished": lambda event: f"step {event['step']:,}: {metrics_text(event['metrics'])}",
     "best_version": lambda event: f"step {event['step']:,} is the best so far",
@@ -110,6 +116,9 @@ _LINES: dict[str, Callable[[Fields], str]] = {
         f"{_size(event)}: {event['realised']:,.0f} samples/s came of {event['predicted']:,.0f} predicted"
     ),
     "sizing_failed": lambda event: f"the job keeps its size from here on, for sizing failed: {event['reason']}",
+    "sizing_paused": lambda _: "the job keeps its size until it is told to go on",
+    "sizing_resumed": lambda _: "the job sizes itself again",
+    "plan_applied": lambda event: f"a plan was applied: {event['reason']}",
     "plan_refused": lambda event: f"a plan was refused: {event['reason']} ({event['line']})",
     "figures_refused": lambda event: f"figures of {_short(event['node'] or 'the job')} refused: {event['reason']}",
     "brain_lost": lambda event: f"the Brain is away ({event['reason']}); the job sizes itself by what it knows",

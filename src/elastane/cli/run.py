@@ -14,14 +14,17 @@ from typing import Any
 
 from rich.console import Console
 
-from elastane.cli.client import ControlClient, last_status
+from elastane.cli.dashboard import beside
 from elastane.cli.lines import summary_line
-from elastane.cli.tail import LogTail
+from elastane.cli.ports import check_free, say_metrics
 from elastane.cli.view import LiveView, PlainView, View, say
+from elastane.client.status import last_status
+from elastane.client.tail import LogTail
 from elastane.model.errors import InvalidInput, MasterUnreachable
 from elastane.model.job_spec import DistributionStrategy, ElasticJob
 from elastane.platform.local.launcher import LocalJob
 from elastane.platform.local.registry import JobRecord
+from elastane.rpc.control_client import ControlClient
 
 STATUS_EVERY_S = 0.25
 OUTPUT_EVERY_S = 0.1
@@ -55,7 +58,7 @@ def server_role(text: str | None, **settings: Any) -> dict[str, Any]:
         sizes = worker_range(text)
     except InvalidInput:
         raise InvalidInput(f'ps: "{text}" is neither a number such as 2 nor a range such as 1:4') from None
-    return {"ps": {**sizes, **{name: value for name, value in settings.items() if value is not None}}}
+    return {"parameterServer": {**sizes, **{name: value for name, value in settings.items() if value is not None}}}
 
 
 def default_sizes(workers: str | None, ps: str | None, strategy: DistributionStrategy) -> tuple[str, str | None]:
@@ -84,12 +87,24 @@ def autoscale_part(
     return {"autoscale": {key: value for key, value in given.items() if value is not None}}
 
 
-async def run_job(job: ElasticJob, events: Path | None, *, progress: bool, warm_start: bool) -> int:
-    """Run a job to its end; the answer is the exit code."""
-    local = LocalJob(job, events, warm_start=warm_start)
+async def run_job(
+    job: ElasticJob,
+    events: Path | None,
+    *,
+    progress: bool,
+    warm_start: bool,
+    dashboard: bool = False,
+    metrics_port: int | None = None,
+    tensorboard: Path | None = None,
+) -> int:
+    """Run a job to its end, with a web page of it if there is to be one; the answer is the exit code."""
+    check_free(metrics_port, "metrics-port")
+    local = LocalJob(job, events, warm_start=warm_start, metrics_port=metrics_port, tensorboard=tensorboard)
     record = await local.start()
+    say_metrics(record, metrics_port)
     view: View = LiveView(Console()) if progress and sys.stdout.isatty() else PlainView()
-    end, stopped_by = await show_job(local, record, view)
+    async with beside(local.folder, view.note) if dashboard else contextlib.nullcontext():
+        end, stopped_by = await show_job(local, record, view)
     return conclude(end, stopped_by)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import secrets
 import shlex
-import socket
 from pathlib import Path
 
+from elastane.cli.ports import check_free, say_metrics
 from elastane.cli.run import conclude, show_job
 from elastane.cli.view import PlainView, say
 from elastane.model.environment import ENV_MASTER, ENV_TOKEN_FILE
@@ -18,16 +18,27 @@ from elastane.platform.local.launcher import LocalJob
 _SHORTEST_TOKEN = 16
 
 
-async def serve_job(job: ElasticJob, events: Path | None, *, port: int = 0, token_file: Path | None = None) -> int:
+async def serve_job(
+    job: ElasticJob,
+    events: Path | None,
+    *,
+    port: int = 0,
+    token_file: Path | None = None,
+    metrics_port: int | None = None,
+    tensorboard: Path | None = None,
+) -> int:
     """Serve until the job ends; the answer is the exit code. Being stopped is this command's way to end well."""
     token = None if token_file is None else token_in(token_file)
     check_free(port)
-    local = LocalJob(job, events, address=f"127.0.0.1:{port}" if port else "", token=token)
+    check_free(metrics_port, "metrics-port")
+    address = f"127.0.0.1:{port}" if port else ""
+    local = LocalJob(job, events, address=address, token=token, metrics_port=metrics_port, tensorboard=tensorboard)
     record = await local.start()
     where = token_file or local.folder.path / "token"
     if token is None:
         write_token(where, record.token)
     say(f"export {ENV_MASTER}={record.address} {ENV_TOKEN_FILE}={shlex.quote(str(where.absolute()))}")
+    say_metrics(record, metrics_port)
     end, stopped_by = await show_job(local, record, PlainView())
     code = conclude(end, stopped_by)
     return 0 if end["end"] == "stopped" else code
@@ -46,16 +57,6 @@ def token_in(path: Path) -> str | None:
             f'token-file: "{path}" does not hold a token: one line of at least {_SHORTEST_TOKEN} letters and digits'
         )
     return token
-
-
-def check_free(port: int) -> None:
-    """Raises InvalidInput for a port that is taken. The master would find out too, but only in its log."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError as error:
-            raise InvalidInput(f"port: {port} cannot be listened on: {error.strerror}") from None
 
 
 def write_token(path: Path, token: str) -> None:

@@ -10,8 +10,8 @@ from typing import Annotated
 import typer
 from google.protobuf.json_format import MessageToDict, ParseDict
 
-from elastane.cli.client import ControlClient
 from elastane.cli.options import JobArgument, JsonOption
+from elastane.client.local_place import control_of
 from elastane.model.errors import InvalidInput, RequestRefused
 from elastane.platform.local.registry import JobFolder
 from elastane.rpc.protos import control_pb2 as pb
@@ -56,7 +56,7 @@ async def _view(folder: JobFolder) -> pb.SizingView:
     """From the master if it lives, else as it was at the job's end."""
     end = folder.read_end()
     if end is None:
-        async with ControlClient.of(folder) as client:
+        async with control_of(folder) as client:
             return await client.explain()
     if "sizing" not in end:
         raise RequestRefused(f'job "{folder.name}" has ended, and nothing is known of its size')
@@ -64,7 +64,7 @@ async def _view(folder: JobFolder) -> pb.SizingView:
 
 
 async def _predict(folder: JobFolder, workers: int | None, servers: int | None) -> pb.SizePoint:
-    async with ControlClient.of(folder) as client:
+    async with control_of(folder) as client:
         return await client.predict(workers, servers)
 
 

@@ -157,6 +157,14 @@ class StepLedger:
         return 0
 
     @property
+    def tasks_leased(self) -> int:
+        return 0
+
+    @property
+    def retried_shards(self) -> int:
+        return 0
+
+    @property
     def epoch(self) -> int:
         """The first epoch that is not wholly done."""
         first = self.position.left[0][0] if self.position.left else self.position.start

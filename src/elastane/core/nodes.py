@@ -106,7 +106,7 @@ class NodeGroup:
 
         Raises RequestRefused, and changes nothing, outside the limits.
         """
-        self._check_count(count)
+        self.check_count(count)
         wanted = self._wanted()
         self.target = count
         self.resource = resource or self.resource
@@ -129,7 +129,7 @@ class NodeGroup:
 
         Those who were to leave and still work stay, before others are launched. Raises RequestRefused as `scale_to`.
         """
-        self._check_count(count)
+        self.check_count(count)
         retired = [node for node in self._nodes.values() if node.is_retired]
         for node in retired[::-1][: max(0, count - len(self._wanted()))]:
             self._nodes[node.name] = replace(node, relaunchable=True)
@@ -138,15 +138,25 @@ class NodeGroup:
         return self.scale_to(count, now)
 
     def twin(self, name: str, resource: NodeResource, now: float) -> ScalePlan:
-        """Launch a node with this resource that is to take the place of another, which is retired."""
-        self._check_may_change()
-        node = self.node(name)
-        if node.status.final or not node.relaunchable:
-            state = node.status.value if node.status.final else "leaving already"
-            raise RequestRefused(f'node "{node.short_name}" of job "{self.job}" is {state}')
-        self._nodes[node.name] = replace(node, relaunchable=False)
+        """Launch a node with this resource, in a slot of its own, that is to take the place of another, now retired."""
         living = {other.slot for other in self._nodes.values() if not other.status.final}
-        self._add(next(slot for slot in range(len(living) + 1) if slot not in living), resource, restarts=0, due=now)
+        return self._replace(name, next(slot for slot in range(len(living) + 1) if slot not in living), resource, now)
+
+    def succeed(self, name: str, resource: NodeResource, now: float) -> ScalePlan:
+        """Launch a node with this resource in the slot of another, which is retired: `relieve` lets it go."""
+        return self._replace(name, self.node(name).slot, resource, now)
+
+    def relieve(self) -> ScalePlan:
+        """Let those leave who were retired, once all who are wanted run."""
+        if any(node.status is not NodeStatus.RUNNING for node in self._wanted()):
+            return ScalePlan()
+        return self._release([node for node in self._nodes.values() if node.is_retired])
+
+    def _replace(self, name: str, slot: int, resource: NodeResource, now: float) -> ScalePlan:
+        self._check_may_change()
+        node = self._check_stays(name)
+        self._nodes[node.name] = replace(node, relaunchable=False)
+        self._add(slot, resource, restarts=0, due=now)
         return self.launch_due(now)
 
     def grant(self, name: str, resource: NodeResource) -> None:
@@ -256,7 +266,7 @@ class NodeGroup:
             # Later nodes of the group get as much as any has come to need.
             self.resource = replace(self.resource, memory=max(doubled, self.resource.memory or doubled))
         delay = _backoff_s(node.restarts) if policy.backs_off else 0.0
-        self._add(node.slot, resource, node.restarts + policy.counts, now + delay)
+        self._add(node.slot, resource, node.restarts + policy.counts, now + delay, node.relaunches + 1)
         return self.launch_due(now)
 
     def _give_up(self, node: Node, policy: ExitPolicy, reason: ExitReason) -> ScalePlan:
@@ -279,7 +289,8 @@ class NodeGroup:
         # The chief goes last; of the others, a node that waits for its relaunch goes before one that works.
         return sorted(nodes, key=lambda node: (node.slot != 0, node.name in self._due, node.slot))
 
-    def _check_count(self, count: int) -> None:
+    def check_count(self, count: int) -> None:
+        """Raises RequestRefused for a count that `scale_to` would refuse."""
         self._check_may_change()
         word = self.type.plural
         if count < self.limits.min_count:
@@ -289,18 +300,31 @@ class NodeGroup:
 
     def _check_may_leave(self, name: str) -> None:
         self._check_may_change()
-        node = self.node(name)
-        if node.status.final or not node.relaunchable:
-            state = node.status.value if node.status.final else "leaving already"
-            raise RequestRefused(f'node "{node.short_name}" of job "{self.job}" is {state}')
+        self._check_stays(name)
         left = len(self._wanted()) - 1
         if left < self.limits.min_count:
             low = self.limits.min_count
             raise RequestRefused(f'{self.type.plural}: {left} would be below min {low} in job "{self.job}"')
 
-    def _add(self, slot: int, resource: NodeResource, restarts: int, due: float) -> None:
+    def _check_stays(self, name: str) -> Node:
+        node = self.node(name)
+        if node.status.final or not node.relaunchable:
+            state = node.status.value if node.status.final else "leaving already"
+            raise RequestRefused(f'node "{node.short_name}" of job "{self.job}" is {state}')
+        return node
+
+    def _add(self, slot: int, resource: NodeResource, restarts: int, due: float, relaunches: int = 0) -> None:
         critical = self.limits.critical_slots is None or slot in self.limits.critical_slots
-        node = Node(self.job, self.type, len(self._nodes), slot, resource, restarts=restarts, critical=critical)
+        node = Node(
+            self.job,
+            self.type,
+            len(self._nodes),
+            slot,
+            resource,
+            restarts=restarts,
+            relaunches=relaunches,
+            critical=critical,
+        )
         self._nodes[node.name] = node
         self._due[node.name] = due
 

@@ -74,6 +74,7 @@ class ShardLedger:
         self.spec = spec
         self.failed: tuple[Shard, tuple[str, ...]] | None = None
         self.committed_samples = 0
+        self.retried_shards = 0
         self.epochs_done = 0
         self._max_task_retries = max_task_retries
         self._min_timeout_s = min_timeout_s
@@ -96,6 +97,11 @@ class ShardLedger:
     @property
     def leased_shards(self) -> int:
         return len(self._leases)
+
+    @property
+    def tasks_leased(self) -> int:
+        """How many tasks were ever leased; a shard that returned is another one when it is leased again."""
+        return self._next_task_id - 1
 
     @property
     def remaining_samples(self) -> int | None:
@@ -212,6 +218,7 @@ class ShardLedger:
             "open_epochs": sorted(self._open_epochs.items()),
             "epochs_done": self.epochs_done,
             "committed_samples": self.committed_samples,
+            "retried_shards": self.retried_shards,
             "longest_task_s": self._longest_task_s,
             "failed": None if self.failed is None else _plain(*self.failed),
         }
@@ -240,6 +247,7 @@ class ShardLedger:
         self._open_epochs = dict(state["open_epochs"])
         self.epochs_done = state["epochs_done"]
         self.committed_samples = state["committed_samples"]
+        self.retried_shards = state.get("retried_shards", 0)  # Checkpoints of an earlier version have none.
         self._longest_task_s = state["longest_task_s"]
         if state["failed"] is not None:
             epoch, start, end, errors = state["failed"]
@@ -267,6 +275,7 @@ class ShardLedger:
         self._drop(lease)
         shard = replace(lease.task.shard, start=lease.done)
         errors = lease.errors if error is None else (*lease.errors, error)
+        self.retried_shards += error is not None
         heapq.heappush(self._returned, _Piece(shard, errors))
         if len(errors) >= self._max_task_retries:
             self.failed = (shard, errors)

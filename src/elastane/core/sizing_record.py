@@ -60,6 +60,8 @@ class SizingRecord:
         self.lines: list[Line] = []
         self.pending: Pending | None = None
         self.oom_kills = 0
+        self.paused = False
+        """Whether people want the job to keep its size for now."""
         self.run = ""
         """What this life of the job is called, unlike any other."""
 
@@ -125,6 +127,10 @@ class SizingRecord:
         """Keep a line for people."""
         self.lines = [*self.lines, Line(at_s, text)][-MOST_LINES:]
 
+    def pause(self, paused: bool) -> None:
+        """Let the job keep its size, or go on."""
+        self.paused = paused
+
     def killed_for_memory(self) -> None:
         self.oom_kills += 1
 
@@ -137,6 +143,7 @@ class SizingRecord:
             "lines": [asdict(line) for line in self.lines],
             "pending": None if self.pending is None else asdict(self.pending),
             "oom_kills": self.oom_kills,
+            "paused": self.paused,
             "run": self.run,
         }
 
@@ -149,6 +156,7 @@ class SizingRecord:
         pending = state["pending"]
         self.pending = None if pending is None else Pending(**{**pending, "decision": _decision(pending["decision"])})
         self.oom_kills = state["oom_kills"]
+        self.paused = state["paused"]
         self.run = state["run"]
 
 

@@ -1,7 +1,8 @@
 """The master process of a local job: `python -m elastane.master AGENT_FD LIFELINE_FD READY_FD FOLDER [EVENTS]`.
 
 The launcher starts it, and again if it dies: then it goes on from the journal in the job's folder. It writes its
-address to READY_FD once it serves, and gives up when the lifeline closes, which happens only when the launcher is gone.
+addresses to READY_FD once it serves, and gives up when the lifeline closes, which happens only when the launcher is
+gone.
 """
 
 from __future__ import annotations
@@ -14,20 +15,20 @@ import socket
 import sys
 from pathlib import Path
 
-import structlog
 from google.protobuf.json_format import MessageToDict
 
 from elastane.core.nodes import JobEnd
 from elastane.master.event_log import EventLog
 from elastane.master.journal import Journal
-from elastane.master.journal_copies import find_journal
 from elastane.master.master import JobMaster
+from elastane.master.succession import end_record, lost_record, recover_journal, serve_metrics, write_scalars
 from elastane.model.environment import ENV_MASTER, ENV_TOKEN
 from elastane.model.errors import JournalLost
 from elastane.model.job_spec import load_job
 from elastane.model.node import NodeType
 from elastane.platform.local.platform import LocalPlatform
 from elastane.platform.local.registry import JobFolder
+from elastane.rpc.log_lines import log_as_json_lines
 
 
 async def main(agent_fd: int, lifeline_fd: int, ready_fd: int, folder: JobFolder, events_file: Path | None) -> int:
@@ -50,16 +51,20 @@ async def main(agent_fd: int, lifeline_fd: int, ready_fd: int, folder: JobFolder
         )
     events = EventLog(events_file)
     if platform is not None and job.spec.journal_copies and not folder.journal.exists():
+        # If nodes live, a master launched them, and its journal is gone.
+        living = [event.node for event in await platform.known() if event.exit is None]
         try:
-            await _find_lost_journal(folder, platform, events)
+            if living:
+                await recover_journal(folder, record.token, record.address, living, events)
         except JournalLost as error:
-            status = {"job": job.name, "state": "failed", "reason": str(error)}
-            folder.write_end({"end": JobEnd.FAILED, "reason": str(error), "status": status})
+            folder.write_end(lost_record(job.name, str(error)))
             return 1
     journal = Journal(folder.journal)
     master = JobMaster(job, record.token, platform, events, journal, versions=folder.versions)
+    metrics = await serve_metrics(master, record.metrics)
+    write_scalars(master, record.tensorboard)
     env[ENV_MASTER] = address = await master.serve(record.address)
-    os.write(ready_fd, json.dumps({"address": address}).encode() + b"\n")
+    os.write(ready_fd, json.dumps({"address": address, "metrics": metrics}).encode() + b"\n")
     os.close(ready_fd)
 
     launcher_gone = asyncio.Event()
@@ -75,16 +80,8 @@ async def main(agent_fd: int, lifeline_fd: int, ready_fd: int, folder: JobFolder
     else:
         running.cancel()
         outcome = master.launcher_died()
-    sizing = await master.explained()
-    folder.write_end(
-        {
-            "end": outcome.end,
-            "reason": outcome.reason,
-            "error": master.node_manager.error_of(outcome),
-            "status": MessageToDict(master.control.status()),
-            **({} if sizing is None else {"sizing": MessageToDict(sizing)}),
-        }
-    )
+    folder.write_history(MessageToDict(master.control.history.view()))
+    folder.write_end(await end_record(master, outcome))
     if gone.done():
         await master.close(grace_s=0)
     else:
@@ -93,33 +90,8 @@ async def main(agent_fd: int, lifeline_fd: int, ready_fd: int, folder: JobFolder
     return 0 if outcome.end is JobEnd.SUCCEEDED else 1
 
 
-async def _find_lost_journal(folder: JobFolder, platform: LocalPlatform, events: EventLog) -> None:
-    """If nodes live, a master launched them, and its journal is gone: get it from them. Raises JournalLost."""
-    living = [event.node for event in await platform.known() if event.exit is None]
-    if not living:
-        return
-    record = folder.read()
-    lines = await find_journal(
-        record.token,
-        record.address,
-        living,
-        lambda peer, method, reason: events.emit("message_refused", peer=peer, method=method, reason=reason),
-    )
-    beside = folder.journal.with_suffix(".found")
-    beside.write_bytes(lines)
-    beside.rename(folder.journal)
-    events.emit("journal_found", bytes=len(lines))
-
-
 if __name__ == "__main__":
-    structlog.configure(
-        processors=[
-            structlog.processors.TimeStamper(fmt="iso"),
-            structlog.processors.add_log_level,
-            structlog.processors.JSONRenderer(),
-        ],
-        logger_factory=structlog.WriteLoggerFactory(file=sys.stdout),
-    )
+    log_as_json_lines(sys.stdout)
     events = Path(sys.argv[5]) if len(sys.argv) > 5 else None
     fds = [int(text) for text in sys.argv[1:4]]
     sys.exit(asyncio.run(main(fds[0], fds[1], fds[2], JobFolder(Path(sys.argv[4])), events)))

@@ -259,7 +259,7 @@ class Attendance:
 
     def _report(self, name: NodeName, told: pb.DataPosition) -> None:
         dataset, position = DatasetName(told.dataset), wire.position_from_wire(told)
-        self._task_manager.report(name, dataset, position, told.step, restored=told.restored)
+        self._task_manager.report(name, dataset, position, told.step, told.world, restored=told.restored)
 
     def _give_back(self, name: NodeName, given: pb.GiveBack) -> list[str]:
         dataset, tasks = DatasetName(given.dataset), [TaskId(task) for task in given.task]

@@ -38,6 +38,7 @@ from elastane.master.task_manager import TaskManager
 from elastane.master.task_recovery import TaskRecovery
 from elastane.master.training_service import TrainingService
 from elastane.model.errors import PlatformError
+from elastane.model.ids import NodeName
 from elastane.model.job_spec import AutoscaleSpec, DistributionStrategy, ElasticJob
 from elastane.platform.base import Platform
 
@@ -105,6 +106,8 @@ def create_components(
         follow_for_servers(ps_manager, attendance, node_manager)
     if optimizer is not None:
         follow_for_statistics(optimizer.stats, attendance, node_manager, ps_manager)
+        if rendezvous is not None:
+            optimizer.stats.on_figures.append(rendezvous.heard)
     if handover is not None:
         node_manager.on_node_end.append(lambda node, _: handover.left(node.name))
         attendance.on_resumed.append(handover.retell)
@@ -372,9 +375,14 @@ def follow_for_nodes(job: ElasticJob, node_manager: JobManager | GuestManager, a
 
 
 def follow_for_journal(copies: JournalCopies, attendance: Attendance, node_manager: JobManager | GuestManager) -> None:
-    """Whoever attends may be asked to keep the journal."""
-    attendance.on_attended.append(copies.attended)
-    attendance.on_resumed.append(copies.attended)
+    """Whoever attends may be asked to keep the journal, but for parameter servers: their memory is for rows."""
+
+    def attended(node: NodeName) -> None:
+        if not node_manager.is_server(node):
+            copies.attended(node)
+
+    attendance.on_attended.append(attended)
+    attendance.on_resumed.append(attended)
     attendance.on_disconnected.append(copies.gone)
     attendance.on_left.append(lambda node, _: copies.gone(node))
     node_manager.on_node_end.append(lambda node, _: copies.gone(node.name))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 
@@ -11,18 +12,23 @@ from elastane.core.shards import ShardLedger
 from elastane.master import sizing_view
 from elastane.master.attendance import Attendance
 from elastane.master.event_log import EventLog
+from elastane.master.job_history import SAMPLE_EVERY_S, JobHistory
+from elastane.master.job_manager import JobManager
 from elastane.master.job_resource_optimizer import JobResourceOptimizer
 from elastane.master.node_manager import NodeManager
 from elastane.master.ps_manager import PSManager
 from elastane.master.rendezvous_server import RendezvousServer
+from elastane.master.requested_plan import requested_plan
+from elastane.master.stats_reporter import NodeUse
 from elastane.master.task_manager import TaskManager
 from elastane.master.training_service import TrainingService
 from elastane.model.errors import MalformedMessage, RequestRefused
 from elastane.model.job_spec import ElasticJob
-from elastane.model.node import Node
+from elastane.model.node import Node, NodeType
 from elastane.model.quantity import Memory
 from elastane.rpc.protos import control_pb2 as pb
 
+NO_USE = NodeUse()
 _LEAST_INTERVAL_S, _MOST_INTERVAL_S = 0.05, 60.0
 
 
@@ -53,10 +59,34 @@ class Control:
         self._events = events
         self._clock = clock
         self._ended = asyncio.Event()
+        self.history = JobHistory()
 
     def end(self) -> None:
         """Let the watchers have the last events and go."""
         self._ended.set()
+
+    async def remember(self) -> None:
+        """Take samples of the job for its history; never returns."""
+        while True:
+            await asyncio.sleep(SAMPLE_EVERY_S)
+            tasks, optimizer = self._task_manager, self._optimizer_or_none
+            self.history.sample(
+                time.time(),
+                workers=self._workers_here(),
+                samples_per_s=0.0 if tasks is None else tasks.rate.per_second(self._clock()),
+                steps=0 if tasks is None else tasks.steps,
+                loss=None if optimizer is None else optimizer.stats.loss,
+            )
+
+    def _workers_here(self) -> int:
+        """The members of the world or, where workers form none, those who are here."""
+        if self._rendezvous is not None and self._rendezvous.world.version:
+            return len(self._rendezvous.world)
+        workers = (node for node in self._node_manager.nodes if node.type is NodeType.WORKER)
+        return sum(self._attendance.attends(node.name) for node in workers)
+
+    async def get_history(self, _: pb.GetHistoryRequest) -> pb.HistoryView:
+        return self.history.view()
 
     async def get_status(self, _: pb.GetStatusRequest) -> pb.JobStatus:
         return self.status()
@@ -87,6 +117,18 @@ class Control:
             self._node_manager.scale(request.workers)
         return pb.Done()
 
+    async def apply(self, request: pb.ApplyRequest) -> pb.Done:
+        manager = self._node_manager
+        if not isinstance(manager, JobManager):
+            raise RequestRefused(f'job "{self._job.name}" launches no nodes')
+        plan = requested_plan(request, manager)
+        roles = {*plan.node_group_resources, *(manager.node(name).type for name in plan.node_resources)}
+        if NodeType.PS in roles:
+            self._ps_manager.apply(plan)
+        manager.apply(plan)
+        self._events.emit("plan_applied", reason=plan.reason)
+        return pb.Done()
+
     async def migrate(self, request: pb.MigrateRequest) -> pb.Done:
         resource = self._ps_manager.group.node(request.node).resource
         if request.HasField("memory_bytes"):
@@ -107,6 +149,10 @@ class Control:
         workers = request.workers if request.HasField("workers") else None
         servers = request.servers if request.HasField("servers") else None
         return await sizing_view.predict(self._optimizer, workers, servers)
+
+    async def pause_autoscaling(self, request: pb.PauseAutoscalingRequest) -> pb.Done:
+        self._optimizer.pause(request.paused)
+        return pb.Done()
 
     @property
     def _optimizer(self) -> JobResourceOptimizer:
@@ -150,9 +196,16 @@ class Control:
             status.evaluation.CopyFrom(view)
         if self._ps_manager_or_none is not None:
             status.servers.CopyFrom(self._ps_manager_or_none.view())
+        if self._optimizer_or_none is not None:
+            status.autoscaled = self._optimizer_or_none.acts
+            status.autoscaling_paused = self._optimizer_or_none.record.paused
+            if (loss := self._optimizer_or_none.stats.loss) is not None:
+                status.loss = loss
         return status
 
     def _node_view(self, node: Node) -> pb.NodeView:
+        stats = None if self._optimizer_or_none is None else self._optimizer_or_none.stats
+        use = NO_USE if stats is None else stats.use.get(node.name, NO_USE)
         return pb.NodeView(
             name=node.name,
             type=node.type,
@@ -166,6 +219,10 @@ class Control:
             exit_reason=node.exit.reason if node.exit else "",
             committed_samples=self._task_manager.committed_by.get(node.name, 0) if self._task_manager else 0,
             rank=self._rendezvous.world.ranks.get(node.name) if self._rendezvous else None,
+            cpu=use.cpu,
+            memory_bytes=use.memory_bytes,
+            cpu_limit=node.resource.cpu or 0.0,
+            memory_limit_bytes=node.resource.memory.bytes if node.resource.memory else 0,
         )
 
 
@@ -181,4 +238,5 @@ def _dataset_view(ledger: ShardLedger | StepLedger) -> pb.DatasetView:
         committed=ledger.committed_samples,
         leased_shards=ledger.leased_shards,
         finished=ledger.finished,
+        retried_shards=ledger.retried_shards,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,6 +29,8 @@ class EventLog:
         self._log = structlog.get_logger("elastane.master")
         self._watchers: set[asyncio.Queue[str]] = set()
         self._recent: deque[str] = deque(maxlen=RECENT)
+        self.on_event: list[Callable[[str, Mapping[str, object]], None]] = []
+        """Called with the kind and the fields of each event but those of the data."""
 
     def emit(self, kind: str, **fields: object) -> None:
         if kind in _DATA and self._file is None:
@@ -40,6 +42,8 @@ class EventLog:
             return
         self._log.info(kind, **fields)
         self._recent.append(line)
+        for callback in self.on_event:
+            callback(kind, fields)
         for queue in self._watchers:
             if queue.full():
                 queue.get_nowait()  # A watcher that does not read loses the oldest; the file has them all.

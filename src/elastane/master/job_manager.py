@@ -137,12 +137,16 @@ class JobManager:
         self.apply(ResourcePlan({NodeType.WORKER: NodeGroupResource(workers, self.workers.group.resource)}))
 
     def apply(self, plan: ResourcePlan) -> None:
-        """Carry a resource plan out, as far as it is about workers. Raises RequestRefused outside the job's limits."""
+        """Carry a resource plan out, but for the servers. Raises RequestRefused outside the job's limits."""
         group = self.workers.group
         before = group.target
         scale_plan = self.workers.scale_plan(plan, self._clock())
         if NodeType.WORKER in plan.node_group_resources and (plan.decision is None or group.target != before):
             self._events.emit("scaled", role=group.type, workers=group.target, before=before)
+        evaluators = plan.node_group_resources.get(NodeType.EVALUATOR)
+        if evaluators is not None:
+            resource = evaluators.node_resource
+            scale_plan = scale_plan.joined(self.evaluators.scale_to(evaluators.count, self._clock(), resource))
         self.take(scale_plan)
 
     def drain(self, name: str) -> None:
@@ -194,6 +198,8 @@ class JobManager:
         asked_for = [node.name for node in self.nodes if node.status is NodeStatus.PENDING]
         known: set[NodeName] = set()
         for event in await self._platform.known():
+            if not self._knows(event.node):
+                continue
             known.add(event.node)
             self._on_event(event)
             if event.exit is None and self.node(event.node).status.final:
@@ -213,8 +219,13 @@ class JobManager:
 
     async def _follow_platform(self) -> None:
         async for event in self._platform.events():
-            self._on_event(event)
+            if self._knows(event.node):
+                self._on_event(event)
         raise PlatformError("the platform reports no more")
+
+    def _knows(self, name: NodeName) -> bool:
+        """False of a node whose launch a lost journal took along: the next of its name finds it there already."""
+        return any(node.name == name for node in self.nodes)
 
     def _on_event(self, event: NodeEvent) -> None:
         if event.exit is not None:
@@ -225,6 +236,9 @@ class JobManager:
             if self.node(event.node).status is NodeStatus.PENDING:
                 self._group_of(event.node).running(event.node)
                 self._events.emit("node_running", node=event.node, pid=event.pid)
+                self.take(self.workers.group.relieve())
+        elif event.note:
+            self._events.emit("node_waits", node=event.node, reason=event.note)
 
     def _node_ended(self, name: NodeName, node_exit: NodeExit) -> None:
         group = self._group_of(name)

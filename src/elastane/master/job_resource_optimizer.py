@@ -132,10 +132,24 @@ class JobResourceOptimizer:
             return "nothing, the job has ended"
         if self.record.pending is not None:
             return f"waits for the change to {self.record.pending.decision.size}"
+        if self.record.paused:
+            return "nothing, it was told to keep its size"
         if not self.record.windows:
             return "nothing is known yet: there is no window of the job's work"
         stage = self.record.stage if self.acts else OptimizerStage.RUNNING
         return (await self.local.generate_opt_plan(stage, self.config())).reason
+
+    def pause(self, paused: bool) -> None:
+        """Keep the size, or go on sizing. Raises RequestRefused if the job does not size itself."""
+        if not self.acts:
+            raise RequestRefused(f'job "{self._job.name}" does not size itself; it was started without --autoscale')
+        if paused == self.record.paused:
+            return
+        self.record.pause(paused)
+        if paused:
+            self._events.emit("sizing_paused")
+        else:
+            self._events.emit("sizing_resumed")
 
     async def create(self) -> None:
         """Before anything is launched: the job's first size, from its configuration and from like jobs."""
@@ -178,7 +192,7 @@ class JobResourceOptimizer:
             self._memory_looked_at = self._clock()
             if moves := memory_moves(self.config()):
                 self._carry_out(moves)
-        if self._fresh and self.record.pending is None:
+        if self._fresh and self.record.pending is None and not self.record.paused:
             self._fresh = False
             await self._size()
 

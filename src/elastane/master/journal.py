@@ -47,6 +47,8 @@ _TOLD: dict[type, frozenset[str]] = {
             "grant",
             "retire",
             "twin",
+            "succeed",
+            "relieve",
             "remove",
             "stop",
             "fail",
@@ -97,7 +99,7 @@ _TOLD: dict[type, frozenset[str]] = {
         },
     ),
     SizingRecord: frozenset(
-        {"named", "entered", "observed", "began", "settled", "changed_by_others", "said", "killed_for_memory"}
+        {"named", "entered", "observed", "began", "settled", "changed_by_others", "said", "pause", "killed_for_memory"}
     ),
     CheckpointHandover: frozenset({"set_servers", "join", "left", "reached", "saved", "restored"}),
     Evaluations: frozenset({"begin", "tick", "taken", "evaluated", "training_ended", "no_final", "exported"}),
@@ -164,6 +166,10 @@ class Journal:
     def whole(self) -> bytes:
         """All lines that there are."""
         return b"" if self._path is None else self._path.read_bytes()
+
+    def written(self) -> os.stat_result | None:
+        """The file's length and times; None if there is no file."""
+        return None if self._file < 0 else os.fstat(self._file)
 
     def close(self) -> None:
         if self._file >= 0:

@@ -15,7 +15,7 @@ from elastane.model.errors import JournalDamaged, JournalLost, MalformedMessage
 from elastane.model.ids import NodeName
 from elastane.rpc import wire
 from elastane.rpc.protos import node_pb2 as pb
-from elastane.rpc.server import OnRefused, RpcServer, Send
+from elastane.rpc.server import OnRefused, RpcServer, Send, ServerCertificate
 
 PART_BYTES = 4 << 20
 PATIENCE_S = 15.0
@@ -79,10 +79,16 @@ class JournalCopies:
             self._give_all(node)
 
 
-async def find_journal(token: str, address: str, living: Collection[NodeName], on_refused: OnRefused) -> bytes:
+async def find_journal(
+    token: str,
+    address: str,
+    living: Collection[NodeName],
+    on_refused: OnRefused,
+    certificate: ServerCertificate | None = None,
+) -> bytes:
     """The longest journal that a living node keeps. Raises JournalLost if none does, PlatformError."""
     search = _Search(living)
-    server = RpcServer(token, on_refused)
+    server = RpcServer(token, on_refused, certificate)
     server.add(pb.DESCRIPTOR.services_by_name["Nodes"], search)
     await server.start(address)
     try:

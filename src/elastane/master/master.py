@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from elastane.core.nodes import JobEnd, Outcome
 from elastane.master.brain_optimizer import BrainOptimizer
@@ -11,13 +12,17 @@ from elastane.master.components import create_components
 from elastane.master.event_log import EventLog
 from elastane.master.job_manager import JobManager
 from elastane.master.journal import Journal
+from elastane.master.scalars import ScalarFile, Scalars
 from elastane.master.task_manager import TaskManager
 from elastane.model.errors import PlatformError, RequestRefused
 from elastane.model.ids import NodeName
 from elastane.model.job_spec import ElasticJob
 from elastane.platform.base import Platform
 from elastane.rpc.protos import control_pb2, node_pb2
-from elastane.rpc.server import RpcServer
+from elastane.rpc.server import RpcServer, ServerCertificate
+
+if TYPE_CHECKING:
+    from elastane.prometheus.page import MetricsPage
 
 _EXPIRY_LOOK_S = 1.0
 
@@ -25,7 +30,7 @@ _EXPIRY_LOOK_S = 1.0
 class JobMaster:
     """One job's master, over a platform if it launches nodes.
 
-    `versions` is the folder for versions of the model, to evaluate them.
+    `versions` is the folder for versions of the model, to evaluate them. With a certificate it may serve a network.
     """
 
     def __init__(
@@ -37,6 +42,7 @@ class JobMaster:
         journal: Journal | None = None,
         *,
         versions: Path | None = None,
+        certificate: ServerCertificate | None = None,
     ) -> None:
         self._job = job
         self._events = events
@@ -46,7 +52,9 @@ class JobMaster:
         self.node_manager = self._components.node_manager
         self.attendance = self._components.attendance
         self.control = self._components.control
-        self._server = RpcServer(token, self._refused)
+        self._page: MetricsPage | None = None
+        self._scalars: Scalars | None = None
+        self._server = RpcServer(token, self._refused, certificate)
         self._server.add(node_pb2.DESCRIPTOR.services_by_name["Nodes"], self.attendance)
         self._server.add(control_pb2.DESCRIPTOR.services_by_name["Control"], self.control)
 
@@ -79,12 +87,31 @@ class JobMaster:
             )
         return served
 
+    async def serve_metrics(self, address: str) -> str:
+        """Serve metrics at this address, port 0 for a free one, before `serve`; the result is the address.
+
+        Raises PlatformError.
+        """
+        # Only here: a master that nobody asks for them starts without.
+        from elastane.master.metrics import MasterMetrics
+        from elastane.prometheus.page import MetricsPage
+
+        self._page = MetricsPage(MasterMetrics(self._job, self._components, self._events, self._journal).collect)
+        return await self._page.start(address)
+
+    def write_scalars(self, folder: Path) -> None:
+        """Write scalars for TensorBoard into this folder, from `run` on. Raises PlatformError."""
+        self._scalars = Scalars(ScalarFile(folder, self._job.name), self.control, self._events)
+
     async def run(self) -> Outcome:
         """Run the job to its end."""
         watchers = [
             asyncio.create_task(self.attendance.watch_heartbeats()),
             asyncio.create_task(self._watch_expiry()),
+            asyncio.create_task(self.control.remember()),
         ]
+        if self._scalars is not None:
+            watchers.append(asyncio.create_task(self._scalars.run()))
         optimizer = self._components.optimizer
         if optimizer is not None:
             if isinstance(optimizer.optimizer, BrainOptimizer):
@@ -130,6 +157,10 @@ class JobMaster:
         self.control.end()
         self.attendance.end(f'job "{self._job.name}" has ended')
         await self._server.stop(grace_s)
+        if self._page is not None:
+            await self._page.stop()
+        if self._scalars is not None:
+            self._scalars.close()
         self._events.close()
         self._journal.close()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 
+from elastane.core.stalls import Stall, StallMeter
 from elastane.core.world import Decision, Go, NextWorld, Rendezvous, Settled
 from elastane.master.event_log import EventLog
 from elastane.master.journal import Journal
@@ -45,6 +46,9 @@ class RendezvousServer:
         rules = Rendezvous(min_size=min_size, max_size=max_size, target=target, settle_s=SETTLE_S)
         self._rules = journal.watch("world", rules)
         self._voters = self._rules.current.members
+        self._went_to = 0
+        """The last world whose members were all ready: they look into its store, even if it passes meanwhile."""
+        self._stalls = StallMeter()
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -89,6 +93,11 @@ class RendezvousServer:
         state = f"{checksum} after {rounds}" if checksum else ""
         self._carry_out(self._rules.moved(node, version, self._clock(), state))
 
+    def heard(self, node: NodeName, figures: pb.StepFigures) -> None:
+        """A worker says what its steps took: that is also what a change of the world cost."""
+        step_s = figures.span_s / figures.steps
+        self._tell_cost(self._stalls.heard(node, step_s, figures.longest_step_s, self._clock()))
+
     def completed(self) -> None:
         """A worker is done, and has left; once all have, who comes later finds nothing to do."""
         self._rules.completed()
@@ -130,6 +139,7 @@ class RendezvousServer:
                     self._publish(world, recover=recover)
                 case Go(world, voters):
                     self._voters = voters
+                    self._went_to = world.version
                     message = pb.MasterMessage(go_to_world=pb.GoToWorld(version=world.version))
                     for node in dict.fromkeys((*world.members, *voters)):
                         self._tell(node, message)
@@ -141,11 +151,23 @@ class RendezvousServer:
             self._timer = asyncio.get_running_loop().call_later(delay, self._tick)
 
     def _publish(self, world: World, *, recover: bool) -> None:
+        self._tell_cost(self._stalls.coming(self._rules.current.members))
         self._events.emit("world_next", version=world.version, size=len(world), recover=recover)
-        self.store.keep_only({self._rules.current.version})
+        self.store.keep_only({self._rules.current.version, self._went_to})
         self.store.open(world)
         for node in world.members:
             self._tell(node, self._next_world(world, node, recover=recover))
+
+    def _tell_cost(self, stall: Stall | None) -> None:
+        if stall is not None:
+            self._events.emit(
+                "world_cost",
+                first=stall.first,
+                version=stall.version,
+                size=stall.size,
+                stall_ms=round(1000 * stall.stall_s, 1),
+                step_ms=round(1000 * stall.step_s, 1),
+            )
 
     def _next_world(self, world: World, node: NodeName, *, recover: bool) -> pb.MasterMessage:
         over = self._rules.over and not self._rules.current.members
@@ -160,6 +182,7 @@ class RendezvousServer:
             members=list(world.members),
             checksums={node: state.split()[0] for node, state in states.items()},
         )
+        self._stalls.settled(world.version, world.members, self._clock())
         self.store.keep_only({world.version})
         message = pb.MasterMessage(world_settled=pb.WorldSettled(version=world.version))
         for node in dict.fromkeys((*world.members, *self._voters)):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from elastane.master.job_resource_optimizer import JobResourceOptimizer
 from elastane.master.resource_optimizer import fitted
 from elastane.model.errors import InvalidInput, RequestRefused
-from elastane.model.sizing import JobSize, Prediction, check_size
+from elastane.model.sizing import Change, JobSize, Prediction, check_size
 from elastane.rpc.protos import control_pb2 as pb
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ async def explain(job: str, optimizer: JobResourceOptimizer) -> pb.SizingView:
             push_s=window.push_s,
             sync_s=window.sync_s,
         )
+    view.change.extend(_change(change) for change in record.changes[-MOST_WINDOWS:])
     for name, use in sorted(stats.use.items()):
         view.node.add(node=name, cpu=use.cpu, memory_bytes=use.memory_bytes, gpu_memory_bytes=use.gpu_memory_bytes)
     if record.windows:
@@ -71,6 +72,21 @@ def _curve(model: ThroughputModel, optimizer: JobResourceOptimizer, now: JobSize
         point.observed = statistics.median(seen[workers]) if workers in seen else 0.0
         points.append(point)
     return points
+
+
+def _change(change: Change) -> pb.ChangeView:
+    return pb.ChangeView(
+        at_s=change.at_s,
+        workers_before=change.before.workers,
+        servers_before=change.before.ps,
+        workers=change.after.workers,
+        servers=change.after.ps,
+        predicted=change.predicted.samples_per_s,
+        realised=change.realised_samples_per_s,
+        cost_s=change.cost_s,
+        rolled_back=change.rolled_back,
+        reason=change.reason,
+    )
 
 
 async def predict(optimizer: JobResourceOptimizer, workers: int | None, servers: int | None) -> pb.SizePoint:

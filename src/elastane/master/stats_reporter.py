@@ -62,6 +62,7 @@ class NodeUse:
     memory_bytes: int = 0
     peak_bytes: int = 0
     gpu_memory_bytes: int = 0
+    loss: float | None = None
 
     def uses(self, cpu: float, memory_bytes: int) -> None:
         self.cpu, self.memory_bytes = cpu, memory_bytes
@@ -102,6 +103,8 @@ class StatsReporter:
         """Of each parameter server: how its memory grew with the samples."""
         self.last: Reading | None = None
         self._fixed_global_batch = False
+        self.on_figures: list[Callable[[NodeName, pb.StepFigures], None]] = []
+        """Called with what each worker says, if it can be true."""
         self.on_reading: list[Callable[[Reading], None]] = []
         self.on_window: list[Callable[[Window], None]] = []
 
@@ -139,7 +142,11 @@ class StatsReporter:
         use = self.use.setdefault(name, NodeUse())
         use.uses(figures.cpu_s / figures.span_s, figures.memory_bytes)
         use.gpu_memory_bytes = figures.gpu_memory_bytes
+        if figures.HasField("loss"):
+            use.loss = figures.loss
         self._saw(NodeType.WORKER, figures.memory_bytes)
+        for callback in self.on_figures:
+            callback(name, figures)
         self._read(now)
 
     def server_load(self, name: NodeName, load: pb.ServerLoad) -> None:
@@ -157,6 +164,12 @@ class StatsReporter:
         readings.append(MemoryReading(self._samples_done(), load.memory_bytes))
         if len(readings) > MOST_MEMORY_READINGS:
             del readings[1:-1:2]
+
+    @property
+    def loss(self) -> float | None:
+        """The mean of what the workers said last of their losses."""
+        losses = [use.loss for use in self.use.values() if use.loss is not None]
+        return sum(losses) / len(losses) if losses else None
 
     def changing(self) -> None:
         """The job changes: what was gathered of the open window does not count."""

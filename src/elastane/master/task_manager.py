@@ -48,6 +48,8 @@ class TaskManager:
         self.ledgers: dict[DatasetName, ShardLedger] = {}
         self.step_ledgers: dict[DatasetName, StepLedger] = {}
         self.steps = 0
+        self._reported_in: dict[DatasetName, int] = {}
+        """The world of the last word on a data set in lockstep."""
         self.committed_by: dict[NodeName, int] = {}
         self.rate = RateWindow()
         self._events = events
@@ -190,15 +192,26 @@ class TaskManager:
         return refused
 
     def report(
-        self, worker: NodeName, name: DatasetName, position: Position, steps: int, *, restored: bool = False
+        self,
+        worker: NodeName,
+        name: DatasetName,
+        position: Position,
+        steps: int,
+        world: int,
+        *,
+        restored: bool = False,
     ) -> None:
         """Take the workers' word on how far a data set in lockstep is. Raises RequestRefused, InvalidInput.
 
-        What is `restored` from a checkpoint is not committed again.
+        What is `restored` from a checkpoint is not committed again. A word of an earlier world than the last one's came
+        late: from that on, what it says was said, or is no longer so.
         """
         ledger = self.step_ledgers.get(name)
         if ledger is None:
             raise RequestRefused(f'data set "{name}" is not in lockstep here')
+        if world < self._reported_in.get(name, 0) and not restored:
+            return
+        self._reported_in[name] = world
         before = ledger.position
         new = ledger.report(position)
         if restored:

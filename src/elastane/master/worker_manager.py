@@ -6,7 +6,7 @@ from elastane.core.nodes import GroupLimits, NodeGroup
 from elastane.master.journal import Journal
 from elastane.model.ids import JobName
 from elastane.model.job_spec import Critical, EvaluatorSpec, RoleSpec, ServerSpec
-from elastane.model.node import NodeType
+from elastane.model.node import NodeStatus, NodeType
 from elastane.model.plan import ResourcePlan, ScalePlan
 
 _CRITICAL_SLOTS: dict[Critical, frozenset[int] | None] = {
@@ -31,16 +31,21 @@ class WorkerManager:
     def scale_plan(self, plan: ResourcePlan, now: float) -> ScalePlan:
         """What a resource plan means for the workers there are. Raises RequestRefused outside the job's limits.
 
-        Who is one too many is released and will not be relaunched; the chief is the last. The resource of a single
-        worker is for the one that takes its place.
+        Who is one too many is released and will not be relaunched; the chief is the last. A worker whose resource
+        changes is followed by another, and leaves once that one runs; for one that has ended, it is for whoever takes
+        its place.
         """
-        for name, resource in plan.node_resources.items():
-            if any(node.name == name for node in self.group.nodes):
-                self.group.grant(name, resource)
+        found = ScalePlan()
         wanted = plan.node_group_resources.get(NodeType.WORKER)
-        if wanted is None:
-            return ScalePlan()
-        return self.group.scale_to(wanted.count, now, wanted.node_resource)
+        if wanted is not None:
+            found = self.group.scale_to(wanted.count, now, wanted.node_resource)
+        for node in [node for node in self.group.nodes if node.name in plan.node_resources]:
+            resource = plan.node_resources[node.name]
+            if node.status.final or node.status is NodeStatus.INITIAL:
+                self.group.grant(node.name, resource)
+            elif resource != node.resource:
+                found = found.joined(self.group.succeed(node.name, resource, now))
+        return found
 
 
 def evaluator_group(job: JobName, role: EvaluatorSpec | None, journal: Journal) -> NodeGroup:

@@ -22,7 +22,7 @@ class _Shelf:
 
 
 class WorldStore:
-    """Values by key for each world that is the current or the next one."""
+    """Values by key for each world that somebody may still look into."""
 
     def __init__(self) -> None:
         self._shelves: dict[int, _Shelf] = {}

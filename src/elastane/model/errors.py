@@ -47,6 +47,10 @@ class JobExists(ElastaneError):
     """A job of that name is already known to this user."""
 
 
+class NotInTime(ElastaneError, TimeoutError):
+    """What was waited for did not come in the time that the caller gave it; nothing was changed."""
+
+
 class MasterUnreachable(ElastaneError):
     """The job's master does not answer at its address."""
 

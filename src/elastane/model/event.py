@@ -21,9 +21,13 @@ class Event:
 
 @dataclass(frozen=True)
 class NodeEvent:
-    """A platform's word on one of its nodes: the status it has now and, at its end, how it ended."""
+    """A platform's word on one of its nodes: the status it has now and, at its end, how it ended.
+
+    `note` says what a node waits for that does not run yet, where a person may have to do something about it.
+    """
 
     node: NodeName
     status: NodeStatus
     pid: int | None = None
     exit: NodeExit | None = None
+    note: str = ""

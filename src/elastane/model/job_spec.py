@@ -7,46 +7,28 @@ the field's path, the value, and what is allowed.
 from __future__ import annotations
 
 import enum
-import math
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError, model_validator
-from pydantic.alias_generators import to_camel
-from pydantic_core import ErrorDetails, PydanticCustomError
+from pydantic import Field, model_validator
 
 from elastane.model.components import ComponentSet
-from elastane.model.errors import InvalidInput, InvalidJobSpec
-from elastane.model.ids import JobName, job_name
-from elastane.model.node import NodeResource
-from elastane.model.quantity import Memory
+from elastane.model.documents import (
+    Document,
+    Flag,
+    JobMetadata,
+    Resource,
+    ResourceSpec,
+    Seconds,
+    field_error,
+    load,
+)
+from elastane.model.ids import JobName
+from elastane.model.pod_template import Container, PodTemplate
 
 API_VERSION: Literal["elastic.iml.github.io/v1alpha1"] = "elastic.iml.github.io/v1alpha1"
 
-
-class _Document(BaseModel):
-    """Frozen, camelCase outside, and strict about keys that it does not know."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel, arbitrary_types_allowed=True)
-
-
-def _memory(value: object) -> Memory:
-    if isinstance(value, Memory):
-        return value
-    try:
-        return Memory.parse(value)  # type: ignore[arg-type]  # parse() itself refuses what is neither str nor int
-    except InvalidInput as error:
-        raise PydanticCustomError("quantity", "{text}", {"text": str(error)}) from None
-
-
-def _name(value: object) -> JobName:
-    try:
-        return job_name(str(value))
-    except InvalidInput as error:
-        raise PydanticCustomError("quantity", "{text}", {"text": str(error).removeprefix("name: ")}) from None
-
-
-MemoryField = Annotated[Memory, BeforeValidator(_memory), PlainSerializer(str)]
-Seconds = Annotated[float, Field(gt=0, le=10**7, allow_inf_nan=False)]
+KubernetesName = Annotated[str, Field(max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")]
+Restarts = Annotated[int, Field(strict=True, ge=0, le=10_000)]
 
 
 class DistributionStrategy(enum.StrEnum):
@@ -65,74 +47,43 @@ class Critical(enum.StrEnum):
     ALL = "all"
 
 
-class ResourceSpec(_Document):
-    """What one node of a role may use; absent means that there is no limit beside the platform's own."""
+class ScalerKind(enum.StrEnum):
+    """Who makes and removes the pods of a job's nodes on Kubernetes: its master, or the operator by ScalePlans."""
 
-    cpu: Annotated[float, Field(gt=0, le=4096)] | None = None
-    memory: MemoryField | None = None
-    disk: MemoryField | None = None
-    gpu: Annotated[int, Field(strict=True, ge=0, le=64)] = 0
-
-    def node_resource(self) -> NodeResource:
-        return NodeResource(cpu=self.cpu, memory=self.memory, disk=self.disk, gpu_num=self.gpu)
+    POD = "pod"
+    ELASTIC_JOB = "elastic-job"
 
 
-class _KubernetesPart(BaseModel):
-    """A part of the pod template: keys beyond those named here belong to Kubernetes and pass through as they are."""
-
-    model_config = ConfigDict(frozen=True, extra="allow")
-
-
-class EnvVar(_KubernetesPart):
-    name: str
-    value: str = ""
-
-
-class Container(_KubernetesPart):
-    name: str = "main"
-    command: Annotated[tuple[str, ...], Field(min_length=1)]
-    args: tuple[str, ...] = ()
-    env: tuple[EnvVar, ...] = ()
-
-
-class PodSpec(_KubernetesPart):
-    containers: tuple[Container, ...]
-
-    @model_validator(mode="after")
-    def _has_a_container(self) -> PodSpec:
-        if not self.containers:
-            raise _field_error("containers", "at least one is needed")
-        return self
-
-
-class PodTemplate(_KubernetesPart):
-    """A pod template. A local job takes the command, arguments and environment of its first container."""
-
-    spec: PodSpec
-
-
-class RoleSpec(_Document):
+class RoleSpec(Document):
     """One role of a job: how many nodes, what each may use, how often each is relaunched, and what it runs."""
 
     min_replicas: Annotated[int, Field(strict=True, ge=1, le=10_000)] = 1
+    """How few there may be."""
     max_replicas: Annotated[int, Field(strict=True, ge=1, le=10_000)] = 10_000
+    """How many there may be."""
     replicas: Annotated[
         int, Field(strict=True, ge=1, le=10_000, default_factory=lambda known: known.get("min_replicas", 1))
     ]
     """How many to start with; `minReplicas` unless given."""
-    restart_count: Annotated[int, Field(strict=True, ge=0, le=10_000)] = 3
+    restart_count: Restarts = 3
+    """How often each node is relaunched after it failed by itself; losing its machine does not count."""
     critical: Critical = Critical.NONE
+    """Which of them end the job when they fail for good: none, chief (the first worker) or all."""
     resource: ResourceSpec = ResourceSpec()
-    guests: Annotated[bool, Field(strict=True)] = False
+    """What each node may use."""
+    guests: Flag = False
     """Whether these nodes are started by others, and come by themselves; then there is no template."""
     template: PodTemplate | None = None
+    """What each node runs, and what its pod has. It is needed, except for guests."""
 
     @model_validator(mode="after")
     def _has_a_command(self) -> RoleSpec:
         if self.template is None and not self.guests:
-            raise _field_error("template", "missing")
+            raise field_error("template", "missing")
         if self.template is not None and self.guests:
-            raise _field_error("template", "guests are started by others, so there is nothing to run")
+            raise field_error("template", "guests are started by others, so there is nothing to run")
+        if self.template is not None and not self.template.node.command:
+            raise field_error("template.spec.containers[0].command", "missing")
         return self
 
     @model_validator(mode="after")
@@ -151,44 +102,72 @@ class RoleSpec(_Document):
 
     @property
     def _container(self) -> Container | None:
-        return None if self.template is None else self.template.spec.containers[0]
+        return None if self.template is None else self.template.node
 
 
-class EvaluatorSpec(_Document):
-    """The nodes that evaluate and do not train. They run what the workers run."""
+class EvaluatorSpec(Document):
+    """The nodes that evaluate and do not train. They run what the workers run, unless they have a template."""
 
     replicas: Annotated[int, Field(strict=True, ge=1, le=10_000)] = 1
-    restart_count: Annotated[int, Field(strict=True, ge=0, le=10_000)] = 3
+    """How many."""
+    restart_count: Restarts = 3
+    """How often each node is relaunched after it failed by itself; losing its machine does not count."""
     resource: ResourceSpec = ResourceSpec()
+    """What each node may use."""
+    template: PodTemplate | None = None
+    """What their pods have; the workers' template unless given. A local job runs what the workers run."""
 
 
-class SavesSpec(_Document):
+class MasterSpec(Document):
+    """The job's master on Kubernetes. It has no effect on a local job."""
+
+    restart_count: Restarts | None = None
+    """How often its pod is made anew before the job fails; `backoffLimit` unless given."""
+    resource: ResourceSpec = ResourceSpec()
+    """What it may use."""
+    template: PodTemplate | None = None
+    """What its pod has; the workers' template unless given. Its command says only which interpreter runs the master."""
+
+
+class SavesSpec(Document):
     """Checkpoints of the parameter servers. A job that starts goes on from the newest whole one in the folder."""
 
     folder: Annotated[str, Field(min_length=1)]
+    """Where they are saved; every server must see the same folder there."""
     every_seconds: Seconds | None = 600.0
+    """How long until the next."""
     every_steps: Annotated[int, Field(strict=True, ge=1)] | None = None
+    """How many steps until the next."""
     keep: Annotated[int, Field(strict=True, ge=1, le=10_000)] = 3
+    """How many stay."""
 
 
-class ServerSpec(_Document):
+class ServerSpec(Document):
     """The parameter servers: how many, what each may use, and what holds for all of them."""
 
     min_replicas: Annotated[int, Field(strict=True, ge=1, le=1000)] = 1
+    """How few there may be."""
     max_replicas: Annotated[int, Field(strict=True, ge=1, le=1000)] = 1000
+    """How many there may be."""
     replicas: Annotated[
         int, Field(strict=True, ge=1, le=1000, default_factory=lambda known: known.get("min_replicas", 1))
     ]
     """How many to start with; `minReplicas` unless given."""
-    restart_count: Annotated[int, Field(strict=True, ge=0, le=10_000)] = 3
+    restart_count: Restarts = 3
+    """How often each node is relaunched after it failed by itself; losing its machine does not count."""
     resource: ResourceSpec = ResourceSpec()
-    backups: Annotated[bool, Field(strict=True)] = False
+    """What each node may use."""
+    backups: Flag = False
     """Whether every bucket has a second copy on another server, which has an update before it is acknowledged."""
     buckets: Annotated[int, Field(strict=True, ge=1, le=65_536)] = 1024
     """The unit that a server owns and moves. It stays the same for the job, and for its checkpoints."""
     staleness: Annotated[int, Field(strict=True, ge=0, le=10**6)] | None = None
     """How many steps a worker may be ahead of the slowest; 0 is synchronous. Unless it is said, nobody waits."""
     checkpoint: SavesSpec | None = None
+    """Whether, where and how often they are saved."""
+    template: PodTemplate | None = None
+    """What their pods have; the workers' template unless given. Without a command of its own it runs elastane's server.
+    It has no effect on a local job."""
 
     @property
     def least(self) -> int:
@@ -199,11 +178,11 @@ class ServerSpec(_Document):
     def _sizes_in_order(self) -> ServerSpec:
         _check_sizes(self.min_replicas, self.replicas, self.max_replicas)
         if self.replicas < self.least:
-            raise _field_error("replicas", f"{self.replicas} is below 2, which backups need: a row is on two servers")
+            raise field_error("replicas", f"{self.replicas} is below 2, which backups need: a row is on two servers")
         return self
 
 
-class AutoscaleSpec(_Document):
+class AutoscaleSpec(Document):
     """The job sizes itself, inside the bounds of its roles."""
 
     window_seconds: Annotated[float, Field(ge=2, le=3600, allow_inf_nan=False)] = 8.0
@@ -216,9 +195,13 @@ class AutoscaleSpec(_Document):
     """The file with the Brain's token."""
 
 
-class ElasticJobSpec(_Document):
+class ElasticJobSpec(Document):
+    """What a job runs, on which nodes, and within which limits."""
+
     distribution_strategy: DistributionStrategy = DistributionStrategy.RING_ALLREDUCE
+    """How the workers' updates meet: parameter_server, ring-allreduce, or none."""
     worker: RoleSpec
+    """The nodes that train."""
     heartbeat_timeout_seconds: Seconds = 10.0
     """A worker that says nothing for so long is lost."""
     task_timeout_seconds: Seconds = 600.0
@@ -229,19 +212,38 @@ class ElasticJobSpec(_Document):
     """A node that is asked to leave is killed after so long."""
     journal_copies: Annotated[int, Field(strict=True, ge=0, le=100)] = 0
     """How many nodes keep the master's journal too, for a master whose disk goes with it."""
-    check_replicas: Annotated[bool, Field(strict=True)] = False
+    check_replicas: Flag = False
     """Whether workers compare checksums of their training state whenever the world has changed."""
     evaluator: EvaluatorSpec | None = None
     """Without evaluators, a job that evaluates does it on its workers."""
-    ps: ServerSpec | None = None
+    ps: Annotated[ServerSpec | None, Field(alias="parameterServer")] = None
     """The parameter servers of a job of that strategy."""
     autoscale: AutoscaleSpec | None = None
     """Whether the job sizes itself; without it people do."""
-    pod_manager: Annotated[bool, Field(strict=True)] = True
-    task_manager: Annotated[bool, Field(strict=True)] = True
-    training_service: Annotated[bool, Field(strict=True)] | None = None
+    master: MasterSpec = MasterSpec()
+    """The master's pod. It has no effect on a local job."""
+    scaler: ScalerKind = ScalerKind.POD
+    """Who makes the nodes' pods on Kubernetes: pod, the master itself; elastic-job, the operator, by ScalePlans."""
+    suspend: Flag = False
+    """Whether the job has no pods for now. It has no effect on a local job."""
+    active_deadline_seconds: Annotated[int, Field(strict=True, ge=1, le=10**9)] | None = None
+    """The job fails if it has not ended so long after it started. It has no effect on a local job."""
+    ttl_seconds_after_finished: Annotated[int, Field(strict=True, ge=0, le=10**9)] | None = None
+    """The ElasticJob is deleted so long after it ended. It has no effect on a local job."""
+    backoff_limit: Restarts = 6
+    """How often a master's pod is made anew before the job fails. It has no effect on a local job."""
+    priority_class_name: KubernetesName | None = None
+    """The priority class of all pods, unless their template says one. It has no effect on a local job."""
+    scheduler_name: KubernetesName | None = None
+    """The scheduler of all pods, unless their template says one. It has no effect on a local job."""
+    pod_manager: Flag = True
+    """Whether the master follows nodes, and launches those that are not left to others."""
+    task_manager: Flag = True
+    """Whether the master leases shards of the data."""
+    training_service: Flag | None = None
     """Unless it is said, a job that launches nodes and has tasks has one; it is idle until a script evaluates."""
-    task_fault_tolerance: Annotated[bool, Field(strict=True)] = True
+    task_fault_tolerance: Flag = True
+    """Whether a lost worker's shards go to others as soon as it is known to be lost."""
 
     @property
     def components(self) -> ComponentSet:
@@ -257,6 +259,11 @@ class ElasticJobSpec(_Document):
         )
 
     @property
+    def master_restarts(self) -> int:
+        """How often a master's pod is made anew before the job fails."""
+        return self.backoff_limit if self.master.restart_count is None else self.master.restart_count
+
+    @property
     def launches_nodes(self) -> bool:
         """Whether the job's master launches its nodes; else others do."""
         return self.pod_manager and not self.worker.guests
@@ -264,13 +271,13 @@ class ElasticJobSpec(_Document):
     @model_validator(mode="after")
     def _components_go_together(self) -> ElasticJobSpec:
         if wrong := self.components.contradiction():
-            raise _field_error(wrong.field, wrong.reason)
+            raise field_error(wrong.field, wrong.reason)
         if self.autoscale is not None and not (self.launches_nodes and self.task_manager):
-            raise _field_error("autoscale", "a job sizes itself only if it launches its nodes and has tasks")
+            raise field_error("autoscale", "a job sizes itself only if it launches its nodes and has tasks")
         if self.evaluator is not None and not self.components.training_service:
-            raise _field_error("evaluator", "without the training service there is nothing to evaluate")
+            raise field_error("evaluator", "without the training service there is nothing to evaluate")
         if not self.pod_manager and not self.worker.guests:
-            raise _field_error("worker", "without the pod manager nobody launches workers; say guests: true")
+            raise field_error("worker", "without the pod manager nobody launches workers; say guests: true")
         return self
 
     @model_validator(mode="after")
@@ -278,88 +285,38 @@ class ElasticJobSpec(_Document):
         by_servers = self.distribution_strategy is DistributionStrategy.PARAMETER_SERVER
         if self.ps is not None and not by_servers:
             strategy = self.distribution_strategy
-            raise _field_error("ps", f'parameter servers are not used with "{strategy}"; choose parameter_server')
+            raise field_error(
+                "parameterServer", f'parameter servers are not used with "{strategy}"; choose parameter_server'
+            )
         if self.ps is not None and not self.launches_nodes:
-            raise _field_error("ps", "nobody launches parameter servers in a job whose workers are started by others")
+            raise field_error(
+                "parameterServer", "nobody launches parameter servers in a job whose workers are started by others"
+            )
         return self
 
 
-class Metadata(_Document):
-    name: Annotated[JobName, BeforeValidator(_name)]
-    labels: dict[str, str] = {}
-    annotations: dict[str, str] = {}
+class ElasticJob(Resource):
+    """A training job whose nodes join, leave and crash while its steps go on."""
 
-
-class ElasticJob(_Document):
     api_version: Literal["elastic.iml.github.io/v1alpha1"] = API_VERSION
     kind: Literal["ElasticJob"] = "ElasticJob"
-    metadata: Metadata
+    metadata: JobMetadata
     spec: ElasticJobSpec
 
     @property
     def name(self) -> JobName:
         return self.metadata.name
 
-    def document(self) -> dict[str, Any]:
-        """The plain document that `load_job` reads back to an equal job."""
-        return self.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-
 
 def load_job(document: object) -> ElasticJob:
     """Validate a plain document; raise InvalidJobSpec with one line for each field at fault."""
-    try:
-        return ElasticJob.model_validate(document)
-    except ValidationError as error:
-        problems = [p for p in error.errors(include_url=False) if p["type"] != "default_factory_not_called"]
-        raise InvalidJobSpec(tuple(_line(problem) for problem in problems)) from None
+    return load(ElasticJob, document)
 
 
 def _check_sizes(low: int, wanted: int, high: int) -> None:
     if low > high:
-        raise _field_error("minReplicas", f"{low} is above maxReplicas {high}")
+        raise field_error("minReplicas", f"{low} is above maxReplicas {high}")
     if wanted < low:
-        raise _field_error("replicas", f"{wanted} is below minReplicas {low}")
+        raise field_error("replicas", f"{wanted} is below minReplicas {low}")
     if wanted > high:
-        raise _field_error("replicas", f"{wanted} is above maxReplicas {high}")
-
-
-def _field_error(field: str, text: str) -> PydanticCustomError:
-    return PydanticCustomError("field", "{text}", {"text": text, "field": field})
-
-
-def _line(problem: ErrorDetails) -> str:
-    loc = list(problem["loc"])
-    kind, value, context = problem["type"], problem["input"], problem.get("ctx", {})
-    if kind == "field":
-        return f"{_path([*loc, context['field']])}: {problem['msg']}"
-    if kind == "extra_forbidden":
-        return f"{_path(loc)}: unknown key; allowed: {', '.join(_keys_at(loc[:-1]))}"
-    if kind == "missing":
-        return f"{_path(loc)}: missing"
-    if kind in ("enum", "literal_error"):
-        return f'{_path(loc)}: "{value}" is not known; allowed: {context["expected"]}'
-    if kind == "quantity":
-        return f"{_path(loc)}: {problem['msg']}"
-    shown = f'"{value}"' if isinstance(value, str | int | float) and not _is_nan(value) else type(value).__name__
-    return f"{_path(loc)}: {shown} cannot be used; {problem['msg'][0].lower()}{problem['msg'][1:]}"
-
-
-def _is_nan(value: object) -> bool:
-    return isinstance(value, float) and math.isnan(value)
-
-
-def _path(loc: list[int | str]) -> str:
-    text = ""
-    for part in loc:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}"
-    return text.lstrip(".") or "document"
-
-
-def _keys_at(loc: list[int | str]) -> list[str]:
-    """The keys that the document knows at `loc`; every place that forbids others is reached by plain field names."""
-    model: Any = ElasticJob
-    for part in loc:
-        found = next(field.annotation for field in model.model_fields.values() if field.alias == part)
-        # Of an optional field, the model.
-        model = next((kind for kind in get_args(found) if kind is not type(None)), found)
-    return [field.alias or name for name, field in model.model_fields.items()]
+        raise field_error("replicas", f"{wanted} is above maxReplicas {high}")

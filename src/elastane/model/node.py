@@ -94,7 +94,8 @@ class NodeGroupResource:
 class Node:
     """One node. `id` is never used twice in a job; a replacement takes over the `slot` of the node that it replaces.
 
-    The worker in slot 0 is the chief. `restarts` counts the slot's counted relaunches so far. A node that is to leave
+    The worker in slot 0 is the chief. `relaunches` counts those of the slot so far, `restarts` those of them that use
+    up what the slot is allowed. A node that is to leave
     is no longer `relaunchable`; once it was told to, it `is_released`. A node that others started has the name that it
     gave.
     """
@@ -106,6 +107,7 @@ class Node:
     resource: NodeResource = field(default_factory=NodeResource)
     status: NodeStatus = NodeStatus.INITIAL
     restarts: int = 0
+    relaunches: int = 0
     critical: bool = False
     relaunchable: bool = True
     is_released: bool = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from decimal import Decimal
+from typing import ClassVar
 
 from elastane.model.errors import InvalidInput
 
@@ -20,7 +21,6 @@ _UNITS = {
 }
 _QUANTITY = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,30})?)([A-Za-z]*)")
 _MIB = 2**20
-_MOST = 2**60
 
 
 @dataclass(frozen=True, order=True)
@@ -28,6 +28,8 @@ class Memory:
     """An amount of memory or disk: bytes inside; `256Mi` or a plain number of MiB at the edges."""
 
     bytes: int
+
+    MOST: ClassVar[int] = 2**60
 
     @classmethod
     def parse(cls, value: str | int) -> Memory:
@@ -42,7 +44,7 @@ class Memory:
             if match is None or match[2] not in _UNITS:
                 raise InvalidInput(f'"{value}" is not an amount of memory; {allowed}')
             amount = int(Decimal(match[1]) * _UNITS[match[2]])
-        if not 0 < amount <= _MOST:
+        if not 0 < amount <= cls.MOST:
             raise InvalidInput(f'"{value}" is not an amount of memory above zero and below an exbibyte; {allowed}')
         return cls(amount)
 

@@ -13,12 +13,14 @@ import json
 import os
 import random
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import grpc
+import numpy as np
 import psutil
 import structlog
 
@@ -43,7 +45,7 @@ from elastane.rpc import ps_wire, wire
 from elastane.rpc.channel import MasterChannel
 from elastane.rpc.messages import parse
 from elastane.rpc.protos import node_pb2 as pb
-from elastane.worker.door import Door
+from elastane.worker.door import Door, data_token
 
 LOAD_EVERY_S = 1.0
 GOODBYE_TIMEOUT_S = 5.0
@@ -72,10 +74,21 @@ class ServerAttendant:
         self._compiles = False
         self._leaving = asyncio.Event()
         self._failure: BaseException | None = None
+        self.attends = False
+        """Whether a stream to the master is open."""
+        self.rows = 0
+        """Rows that were pulled and pushed here."""
+        self.happened: Counter[type[ServerEvent]] = Counter()
+        """How often each kind of thing has happened by itself, or because it was ordered."""
         self._process = psutil.Process()
         # Orders in their order; what reads and writes files is slow, and must not hold them up.
         self._orders = ThreadPoolExecutor(1, thread_name_prefix="orders")
         self._files = ThreadPoolExecutor(1, thread_name_prefix="files")
+
+    @property
+    def server(self) -> ParameterServer | None:
+        """The server, once there was a first welcome."""
+        return self._server
 
     def leave(self) -> None:
         """Say goodbye and end: somebody asked this process to."""
@@ -85,7 +98,7 @@ class ServerAttendant:
 
     async def run(self) -> None:
         """Attend until told to leave, or until the master wants no more of this server. Raises RequestRefused."""
-        channel = MasterChannel(self._door.address, self._door.token)
+        channel = MasterChannel(self._door.address, self._door.token, self._door.certificate)
         pauses = _pauses()
         first = True
         # Compiling may take longer than a node may be silent.
@@ -134,6 +147,7 @@ class ServerAttendant:
         ]
         reading = asyncio.create_task(self._read_all(stream, server))
         leaving = asyncio.create_task(self._leaving.wait())
+        self.attends = True
         try:
             await asyncio.wait({reading, leaving, *helpers}, return_when=asyncio.FIRST_COMPLETED)
             if self._leaving.is_set() and not reading.done():
@@ -142,6 +156,7 @@ class ServerAttendant:
             if reading.done():
                 reading.result()
         finally:
+            self.attends = False
             for task in (reading, leaving, *helpers):
                 task.cancel()
             await asyncio.gather(reading, leaving, *helpers, return_exceptions=True)
@@ -154,8 +169,8 @@ class ServerAttendant:
                 raise RequestRefused("this node is no parameter server of the job")
             self._id, self._n_buckets = ServerId(welcome.servers.server), welcome.servers.buckets
             store = Store(self._n_buckets)
-            server = ParameterServer(store, self._id, self._door.token, self._n_buckets, self._happened)
-            host, port, path = await self._loop.run_in_executor(None, server.start)
+            server = ParameterServer(store, self._id, data_token(self._door.token), self._n_buckets, self._happened)
+            host, port, path = await self._loop.run_in_executor(None, server.start, 0, self._door.host)
             _log.info("serves", server=self._id, host=host, port=port, unix_path=path)
             self._server = server
         return self._server
@@ -290,6 +305,7 @@ class ServerAttendant:
     # What happens by itself; in the server's threads.
 
     def _happened(self, event: ServerEvent) -> None:
+        self._loop.call_soon_threadsafe(self.happened.update, [type(event)])
         match event:
             case Replicated(bucket, to, epoch):
                 self._note_soon(bucket, Entry(epoch, self._id, to))
@@ -359,6 +375,7 @@ class ServerAttendant:
             before, cpu_before = said_at, cpu_s
             said_at, cpu_s = time.monotonic(), time.process_time()
             loads, tables = await self._loop.run_in_executor(None, server.loads)
+            self.rows += int(loads.sum(dtype=np.float64))
             load = pb.ServerLoad(
                 bucket=loads.tolist(),
                 table=[pb.TableLoad(name=name, rows=table.rows, bytes=table.bytes) for name, table in tables.items()],

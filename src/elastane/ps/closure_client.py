@@ -19,6 +19,7 @@ from elastane.core.owners import OwnerMap
 from elastane.model.ps import TableSpec
 from elastane.ps.client import Client
 from elastane.ps.keys import Ids, Rows
+from elastane.worker.door import data_token
 
 _MOST_LANES = 4
 """A worker pushes under its own lane, and now and then under that of a lost one."""
@@ -108,7 +109,7 @@ def job_client() -> ClosureClient:
         if not _of_job:
             maps = current_server_maps()
             owner_map = OwnerMap.from_bytes(maps.owner_map())
-            client = ClosureClient(owner_map, token_of_environment(), owner_map.n_buckets)
+            client = ClosureClient(owner_map, data_token(token_of_environment()), owner_map.n_buckets)
             maps.follow(lambda newer: client.learn(OwnerMap.from_bytes(newer)))
             client.learn(OwnerMap.from_bytes(maps.owner_map()))  # What came before it followed.
             _of_job.append(client)

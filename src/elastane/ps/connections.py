@@ -30,7 +30,7 @@ _KEPT_NUMBERS = 2 << 20
 
 
 class Connections:
-    """Listens on a port of loopback and on a Unix socket, until it is stopped."""
+    """Listens on a port and on a Unix socket, until it is stopped."""
 
     def __init__(self, engine: Engine, ownership: Ownership, token: str, life: int, most_body: int) -> None:
         self._engine = engine
@@ -46,9 +46,10 @@ class Connections:
         self._folder: Path | None = None
         self._stopped = False
 
-    def start(self, port: int) -> tuple[str, int, str]:
+    def start(self, host: str, port: int) -> tuple[str, int, str]:
         """Listen; the answer is the host, the port, and the path of the Unix socket."""
-        by_port = socket.create_server(("127.0.0.1", port), backlog=256)
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        by_port = socket.create_server((host, port), family=family, backlog=256)
         self._folder = Path(tempfile.mkdtemp(prefix="elastane-ps-"))
         path = str(self._folder / f"{self._engine.ledger.me}.sock")
         by_path = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -59,7 +60,7 @@ class Connections:
             acceptor = threading.Thread(target=self._accept, args=(listener,), name="accept", daemon=True)
             self._acceptors.append(acceptor)
             acceptor.start()
-        host, port = by_port.getsockname()
+        host, port = by_port.getsockname()[:2]
         return host, port, path
 
     def stop(self) -> None:

@@ -264,14 +264,20 @@ class Engine:
     def notes_locked(self, bucket: int) -> bytes:
         """What a checkpoint must have of a bucket beside its rows. The caller has the store's lock."""
         held = [b"".join(frames.write_push(push)) for push in self.holds.of_bucket(bucket)]
-        return frames.write_notes([frames.write_applied(*self.ledger.applied_in(bucket)), *held])
+        # What is held waits for all who count: whoever has it from here must wait for the same.
+        members = [b"".join(frames.write_members(self.clocks.members()))] if held else []
+        return frames.write_notes([frames.write_applied(*self.ledger.applied_in(bucket)), *members, *held])
 
     def recall(self, bucket: int, notes: bytes) -> None:
         """Take over what a checkpoint has beside the rows. The caller has the lock. Raises MalformedMessage."""
-        applied, *held = frames.read_notes(notes) or [frames.write_applied([], [])]
+        applied, *more = frames.read_notes(notes) or [frames.write_applied([], [])]
         self.refresh_tables()
         self.holds.forget(bucket)
         self.ledger.set_applied(bucket, frames.read_applied(applied))
+        if not more:
+            return
+        members, *held = more
+        self.clocks.heed(frames.read_members(members))
         for body in held:
             push = frames.read_push(bytearray(body))
             self.check(push)

@@ -16,6 +16,7 @@ from elastane.ps.clocks import LAST_VERSION
 from elastane.ps.connections import Connections
 from elastane.ps.engine import Engine
 from elastane.ps.files import Restored
+from elastane.ps.ledger import NOBODY, State
 from elastane.ps.ownership import Ownership
 from elastane.ps.part_file import SavedPart
 from elastane.ps.server_events import OnEvent
@@ -50,12 +51,12 @@ class ParameterServer:
         self._ownership = Ownership(self._engine, token, copy_share)
         self._connections = Connections(self._engine, self._ownership, token, life, most_body)
 
-    def start(self, port: int = 0) -> tuple[str, int, str]:
-        """Listen on loopback, at this port or a free one, and on a Unix socket: the host, the port, and the path."""
+    def start(self, port: int = 0, host: str = "127.0.0.1") -> tuple[str, int, str]:
+        """Listen at this port or a free one, and on a Unix socket: the answer is the host, the port, and the path."""
         sys.setswitchinterval(_SWITCH_S)
         warm_up()
         keys.warm_up()
-        host, port, path = self._connections.start(port)
+        host, port, path = self._connections.start(host, port)
         ledger = self._engine.ledger
         with self._engine.order:
             ledger.note_server(ledger.me, ServerAddress(host, port, path, self._life))
@@ -128,6 +129,16 @@ class ParameterServer:
                 self._engine.recall(bucket, b"" if restored is None else restored.notes[bucket])
             self._ownership.own(wanted, epoch)
         return restored
+
+    def bucket_states(self) -> dict[State, int]:
+        """How many buckets it has something of, by what that is."""
+        counts = np.bincount(self._engine.ledger.state, minlength=len(State))
+        return {state: int(counts[state]) for state in State if state is not State.NOTHING}
+
+    @property
+    def copying(self) -> int:
+        """How many buckets are being copied to another server."""
+        return int(np.count_nonzero(self._engine.ledger.joining != NOBODY))
 
     @property
     def steps(self) -> int:

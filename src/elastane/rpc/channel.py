@@ -38,10 +38,24 @@ def _serialize(message: Message) -> bytes:
     return message.SerializeToString()
 
 
-class Channel:
-    """Calls to one server at `address`; every error comes out as an ElastaneError."""
+CERTIFIED_NAME = "elastane-master"
+"""The name in every master's certificate: who it is for is said by its key, not by its name."""
 
-    def __init__(self, address: str, token: str, who: str, unreachable: type[ElastaneError]) -> None:
+
+class Channel:
+    """Calls to one server at `address`; every error comes out as an ElastaneError.
+
+    With a certificate (PEM) only the server that shows this one gets the token. Without, it is in the clear.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        token: str,
+        who: str,
+        unreachable: type[ElastaneError],
+        certificate: str | None = None,
+    ) -> None:
         self._who = who
         self._unreachable = unreachable
         self.address = address
@@ -56,7 +70,13 @@ class Channel:
             ("grpc.min_reconnect_backoff_ms", 50),
             ("grpc.max_reconnect_backoff_ms", 1000),
         ]
-        self._channel = grpc.aio.insecure_channel(address, options)
+        if certificate is None:
+            self._channel = grpc.aio.insecure_channel(address, options)
+        else:
+            options.append(("grpc.ssl_target_name_override", CERTIFIED_NAME))
+            self._channel = grpc.aio.secure_channel(
+                address, grpc.ssl_channel_credentials(certificate.encode()), options
+            )
 
     async def close(self) -> None:
         await self._channel.close()
@@ -99,8 +119,8 @@ class Channel:
 class MasterChannel(Channel):
     """Calls to a master; one that does not answer is a MasterUnreachable."""
 
-    def __init__(self, address: str, token: str) -> None:
-        super().__init__(address, token, "the master", MasterUnreachable)
+    def __init__(self, address: str, token: str, certificate: str | None = None) -> None:
+        super().__init__(address, token, "the master", MasterUnreachable, certificate)
 
 
 class BrainChannel(Channel):

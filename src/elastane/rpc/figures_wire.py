@@ -22,7 +22,7 @@ def checked_figures(message: pb.StepFigures, unsaid_s: float) -> pb.StepFigures:
 
     `unsaid_s` is how much time has passed of which this node has said nothing.
     """
-    for field in ("span_s", *_WAITS, "cpu_s"):
+    for field in ("span_s", *_WAITS, "cpu_s", "longest_step_s"):
         value = getattr(message, field)
         if not math.isfinite(value) or value < 0:
             raise InvalidInput(f"{field}: {value} is not a number of seconds")
@@ -31,8 +31,8 @@ def checked_figures(message: pb.StepFigures, unsaid_s: float) -> pb.StepFigures:
     if message.span_s > unsaid_s + CLOCKS_DIFFER_S:
         ahead = message.span_s - unsaid_s
         raise InvalidInput(f"span_s: {message.span_s:g} reaches {ahead:.1f} s into the future")
-    for field in _WAITS:
-        # The training thread waits for one thing at a time.
+    for field in (*_WAITS, "longest_step_s"):
+        # The training thread does one thing at a time.
         if getattr(message, field) > 1.01 * message.span_s + 0.01:
             raise InvalidInput(f"{field}: {getattr(message, field):g} is above span_s, {message.span_s:g}")
     if message.cpu_s > MOST_CORES * message.span_s:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import hmac
 import re
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
@@ -22,7 +24,12 @@ from elastane.rpc.messages import CHANNEL_OPTIONS, MAX_MESSAGE_BYTES, parse
 OnRefused = Callable[[str, str, str], None]
 """Called with peer, method and reason, once for each peer and reason."""
 
+OnAnswered = Callable[[str, str, float], None]
+"""Called with the method, `ok` or the name of the status that was answered, and the seconds that it took."""
+
 Send = Callable[[Message], Awaitable[None]]
+
+LOOPBACK = "127.0.0.1"
 
 _MOST_REMEMBERED_REFUSALS = 10_000
 
@@ -40,14 +47,30 @@ _STATUS: dict[type[ElastaneError], grpc.StatusCode] = {
 }
 
 
+@dataclass(frozen=True)
+class ServerCertificate:
+    """What a server shows to those who come over a network, as PEM, and the key that proves it."""
+
+    certificate: bytes
+    key: bytes = field(repr=False)
+
+
 class RpcServer:
-    """Serves service implementations on loopback to holders of the token.
+    """Serves service implementations to holders of the token: on loopback, or with a certificate over any network.
 
     An implementation has a coroutine per method, named in snake_case: `f(request) -> response` for a unary method,
     an async generator `f(request)` for a streaming answer, and `f(messages, send)` for a stream both ways.
     """
 
-    def __init__(self, token: str, on_refused: OnRefused) -> None:
+    def __init__(
+        self,
+        token: str,
+        on_refused: OnRefused,
+        certificate: ServerCertificate | None = None,
+        on_answered: OnAnswered = lambda _method, _outcome, _seconds: None,
+    ) -> None:
+        self._certificate = certificate
+        self._on_answered = on_answered
         self._token = token.encode()
         self._on_refused = on_refused
         self._refusals_seen: set[tuple[str, str]] = set()
@@ -64,12 +87,20 @@ class RpcServer:
 
     async def start(self, address: str = "") -> str:
         """Listen at this address, or on a free loopback port; the answer is the address. Raises PlatformError."""
+        address = address or f"{LOOPBACK}:0"
+        host = address.rpartition(":")[0]
         try:
-            port = self._server.add_insecure_port(address or "127.0.0.1:0")
+            if self._certificate is not None:
+                shown = (self._certificate.key, self._certificate.certificate)
+                port = self._server.add_secure_port(address, grpc.ssl_server_credentials([shown]))
+            elif host == LOOPBACK:
+                port = self._server.add_insecure_port(address)
+            else:
+                raise PlatformError(f"cannot listen at {address}: off this machine the token would be read by others")
         except RuntimeError as error:
             raise PlatformError(f"cannot listen at {address}: {error}") from None
         await self._server.start()
-        return f"127.0.0.1:{port}"
+        return f"{host}:{port}"
 
     async def stop(self, grace_s: float) -> None:
         await self._server.stop(grace_s)
@@ -84,13 +115,16 @@ class RpcServer:
             async def send(message: Message) -> None:
                 await context.write(message.SerializeToString())
 
+            began, outcome = time.perf_counter(), "unknown"
             try:
                 if not self._token_matches(context):
+                    outcome = "unauthenticated"
                     self._note(peer, method.name, "wrong or missing token")
                     await context.abort(grpc.StatusCode.UNAUTHENTICATED, "wrong or missing token")
                 messages = _incoming(context, request_type)
                 if streams_in:
                     await implementation(messages, send)
+                    outcome = "ok"
                     return
                 request = await anext(messages, None)
                 if request is None:
@@ -100,10 +134,15 @@ class RpcServer:
                         await send(answer)
                 else:
                     await send(await implementation(request))
+                outcome = "ok"
             except tuple(_STATUS) as error:
+                code = _STATUS[_base_of(error)]
+                outcome = code.name.lower()
                 if not isinstance(error, RequestRefused):
                     self._note(peer, method.name, str(error))
-                await context.abort(_STATUS[_base_of(error)], str(error))
+                await context.abort(code, str(error))
+            finally:
+                self._on_answered(method.name, outcome, time.perf_counter() - began)
 
         return handle
 

@@ -70,8 +70,10 @@ def tasks_from_wire(message: pb.Leases) -> tuple[Task, ...]:
     return tuple(Task(TaskId(lease.task), name, Shard(lease.epoch, lease.start, lease.end)) for lease in message.lease)
 
 
-def position_to_wire(dataset: DatasetName, position: Position, step: int, restored: bool) -> pb.DataPosition:
-    message = pb.DataPosition(dataset=dataset, start=position.start, step=step, restored=restored)
+def position_to_wire(
+    dataset: DatasetName, position: Position, step: int, world: int, restored: bool
+) -> pb.DataPosition:
+    message = pb.DataPosition(dataset=dataset, start=position.start, step=step, world=world, restored=restored)
     for start, end in position.left:
         message.left.add(start=start, end=end)
     return message

@@ -22,6 +22,7 @@ from elastane.model.errors import InvalidInput
 from elastane.model.world import Place
 from elastane.torch.dense_rows import PREFIX, DenseRows
 from elastane.torch.embedding import Embedding, Lookup
+from elastane.torch.last_loss import LastLoss
 from elastane.torch.snapshot import Part, Snapshot
 from elastane.torch.step_rows import Pulled, Pushed, StepRows
 from elastane.worker.pushed import PushedStream, Settlement, Take
@@ -53,6 +54,7 @@ class PSTrainer:
         synchronous: bool,
     ) -> None:
         self._meter = rows.meter
+        self._last_loss = LastLoss(self._meter)
         self._rows = rows
         self._client = rows.client
         self._model = model
@@ -113,6 +115,7 @@ class PSTrainer:
         if not self._samples:
             self._unit = weight
         self._samples += weight
+        self._last_loss.saw(loss)
         (loss if weight == self._unit else loss * (weight / self._unit)).backward()  # type: ignore[no-untyped-call]
 
     def apply(self) -> None:

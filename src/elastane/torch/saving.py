@@ -202,7 +202,7 @@ class Saving:
         """The master knows this data set now: tell it where it stood in the checkpoint."""
         position = self.untold.pop(dataset, None)
         if position is not None and self._saves:
-            self._link.report(dataset, position, self._replica.steps, restored=True)
+            self._link.report(dataset, position, self._replica.steps, 0, restored=True)
 
 
 def _shared_memory_for(folder: Path) -> Path | None:

@@ -121,7 +121,7 @@ class MasterRendezvous(RendezvousHandler):
             os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
             from elastane.worker.attendant import Attendant
 
-            attendant = Attendant(self._door.address, self._door.token, self._door.node)
+            attendant = Attendant(self._door)
             attendant.start()
             limits = self._parameters
             self._link = attendant

@@ -24,6 +24,7 @@ from elastane.torch.buckets import GradientBuckets
 from elastane.torch.control import Control
 from elastane.torch.groups import Group, WorldBroken
 from elastane.torch.handover import bring_level
+from elastane.torch.last_loss import LastLoss
 from elastane.torch.rehearsal import rehearse
 from elastane.torch.replica import Replica
 from elastane.torch.saving import Saving
@@ -52,6 +53,7 @@ class Trainer:
             rehearse(model, settings.rehearse)
         self._global_batch_size = settings.global_batch_size
         link.meter.fixed_global_batch = settings.global_batch_size is not None
+        self._last_loss = LastLoss(link.meter)
         self._virtual = VirtualRanks(self._replica) if settings.deterministic else None
         self._part = 0
         self._feeds: dict[int, LockstepFeed] = {}
@@ -234,6 +236,7 @@ class Trainer:
         return weight
 
     def _run_backward(self, loss: Tensor, weight: float) -> None:
+        self._last_loss.saw(loss)
         if weight != self._unit and self._virtual is None:
             loss = loss * (weight / self._unit)
         if self._replica.scaler is not None:
@@ -382,7 +385,8 @@ class Trainer:
         self._held_by_all = ()
         self._takers = []
         if feed is not None and (group is None or group.place.rank == 0):
-            self._link.report(feed.name, self._position(feed), replica.steps)
+            version = 0 if group is None else group.place.version
+            self._link.report(feed.name, self._position(feed), replica.steps, version)
         self._saving.after_round()
         if passed:
             self._move()
@@ -462,7 +466,7 @@ class Trainer:
         if moved.group.place.rank == 0:
             # Whoever had this rank may be gone, and the last that it finished with it.
             for name in self._replica.positions.keys() - self._saving.untold.keys():
-                self._link.report(name, self._replica.positions[name], self._replica.steps)
+                self._link.report(name, self._replica.positions[name], self._replica.steps, moved.group.place.version)
         return not moved.sync
 
     def _compare(self, group: Group, *, restore: bool) -> None:

@@ -86,7 +86,9 @@ class AloneLink:
         if self._evaluations is not None:
             self._evaluations.training_done(step)
 
-    def report(self, dataset: DatasetName, position: Position, step: int, *, restored: bool = False) -> None:
+    def report(
+        self, dataset: DatasetName, position: Position, step: int, world: int, *, restored: bool = False
+    ) -> None:
         """There is nobody who wants to know."""
 
     def define(self, spec: DatasetSpec, sink: TaskSink) -> None:

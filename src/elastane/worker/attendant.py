@@ -12,7 +12,6 @@ import concurrent.futures
 import contextlib
 import logging
 import random
-import socket
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,12 +24,13 @@ from elastane.core.lockstep import Position
 from elastane.model.dataset import DatasetSpec
 from elastane.model.errors import DatasetMismatch, MasterUnreachable, RequestRefused
 from elastane.model.evaluation import EvaluationSpec, Work
-from elastane.model.ids import DatasetName, NodeName, TaskId
+from elastane.model.ids import DatasetName, TaskId
 from elastane.rpc import evaluation_wire, wire
 from elastane.rpc.channel import MasterChannel
 from elastane.rpc.messages import parse
 from elastane.rpc.protos import node_pb2 as pb
 from elastane.worker.closures import Closures
+from elastane.worker.door import Door, data_token
 from elastane.worker.followers import pass_to_evaluation, pass_to_world
 from elastane.worker.journal_copy import JournalCopy
 from elastane.worker.link import EvaluationFollower, TaskSink, WorldFollower
@@ -70,16 +70,15 @@ class _Report(NamedTuple):
     dataset: DatasetName
     position: Position
     step: int
+    world: int
     restored: bool
 
 
 class Attendant:
     """A Link over the stream to a master."""
 
-    def __init__(self, address: str, token: str, node: NodeName) -> None:
-        self._address = address
-        self._token = token
-        self._node = node
+    def __init__(self, door: Door) -> None:
+        self._door = door
         self._loop = asyncio.new_event_loop()
         self._said: deque[pb.NodeMessage | _Commit | _Report | StepFigures] = deque()
         self.meter = StepMeter(self._said.append)
@@ -97,7 +96,7 @@ class Attendant:
         self._is_evaluator = self._has_evaluators = False
         self._said_before = SaidBefore()
         self._journal = JournalCopy()
-        self.servers = Servers(self._say_now, token)
+        self.servers = Servers(self._say_now, data_token(door.token))
         self.closures = Closures(self._say_now)
         self._welcomed: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._farewell: concurrent.futures.Future[None] = concurrent.futures.Future()
@@ -109,16 +108,14 @@ class Attendant:
         try:
             self._welcomed.result(ANSWER_TIMEOUT_S)
         except TimeoutError:
-            raise MasterUnreachable(f"the master at {self._address} did not answer in {ANSWER_TIMEOUT_S:g} s") from None
+            raise self._no_answer() from None
+
+    def _no_answer(self) -> MasterUnreachable:
+        return MasterUnreachable(f"the master at {self._door.address} did not answer in {ANSWER_TIMEOUT_S:g} s")
 
     @property
     def host(self) -> str:
-        """The address of the interface that leads to the master."""
-        master, _, port = self._address.rpartition(":")
-        family, _, _, _, target = socket.getaddrinfo(master.strip("[]"), int(port), type=socket.SOCK_DGRAM)[0]
-        with socket.socket(family, socket.SOCK_DGRAM) as probe:
-            probe.connect(target)  # Sends nothing, but chooses the route.
-            return str(probe.getsockname()[0])
+        return self._door.host
 
     @property
     def check_replicas(self) -> bool:
@@ -204,7 +201,7 @@ class Attendant:
         try:
             answer.result(ANSWER_TIMEOUT_S)
         except TimeoutError:
-            raise MasterUnreachable(f"the master at {self._address} did not answer in {ANSWER_TIMEOUT_S:g} s") from None
+            raise self._no_answer() from None
 
     def request(self, dataset: DatasetName, count: int) -> None:
         self._said.append(pb.NodeMessage(lease_request=pb.LeaseRequest(dataset=dataset, count=count)))
@@ -219,8 +216,10 @@ class Attendant:
     def give_notice(self) -> None:
         self._said.append(pb.NodeMessage(leave_world=pb.LeaveWorld()))
 
-    def report(self, dataset: DatasetName, position: Position, step: int, *, restored: bool = False) -> None:
-        self._said.append(_Report(dataset, position, step, restored))
+    def report(
+        self, dataset: DatasetName, position: Position, step: int, world: int, *, restored: bool = False
+    ) -> None:
+        self._said.append(_Report(dataset, position, step, world, restored))
 
     def flush(self) -> None:
         self._on_loop(self._pass_on)
@@ -232,7 +231,7 @@ class Attendant:
         try:
             self._farewell.result(GOODBYE_TIMEOUT_S)
         except Exception:  # noqa: BLE001  # the stream is gone; why has been said elsewhere
-            _log.warning("the master at %s did not hear this worker's goodbye", self._address)
+            _log.warning("the master at %s did not hear this worker's goodbye", self._door.address)
         self._thread.join(GOODBYE_TIMEOUT_S)
         for answer in self._wanted.values():
             answer.cancel()  # A thread that builds a world may wait for it.
@@ -246,7 +245,7 @@ class Attendant:
         return True
 
     def _ended(self) -> Exception:
-        return self._failure or MasterUnreachable(f"the stream to {self._address} has ended")
+        return self._failure or MasterUnreachable(f"the stream to {self._door.address} has ended")
 
     def _say_now(self, message: pb.NodeMessage) -> None:
         """From any thread: say something at once, after all that was said before."""
@@ -298,7 +297,7 @@ class Attendant:
 
     async def _attend(self) -> None:
         """Keep a stream open until the farewell, or until the master's answer is final."""
-        channel = MasterChannel(self._address, self._token)
+        channel = MasterChannel(self._door.address, self._door.token, self._door.certificate)
         try:
             while not self._farewell.done():
                 stream = channel.open_stream(_SERVICE, "Attend")
@@ -311,14 +310,15 @@ class Attendant:
                 if code in _FINAL:
                     self._give_up(RequestRefused(await stream.details()))
                     return
-                _log.warning("lost the master at %s (%s); trying again", self._address, code.name)
+                _log.warning("lost the master at %s (%s); trying again", self._door.address, code.name)
                 await asyncio.sleep(next(self._pauses))
         finally:
             await channel.close()
 
     async def _one_stream(self, stream: Any) -> None:
         resumes = self._welcomed.done()
-        await stream.write(pb.NodeMessage(hello=pb.Hello(protocol=wire.PROTOCOL, node=self._node, resumes=resumes)))
+        hello = pb.Hello(protocol=wire.PROTOCOL, node=self._door.node, resumes=resumes)
+        await stream.write(pb.NodeMessage(hello=hello))
         welcome = await _read(stream)
         if welcome is not None and welcome.WhichOneof("body") == "give_journal":
             for part in self._journal.parts():

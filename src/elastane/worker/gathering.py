@@ -35,7 +35,6 @@ class GatheringMember:
         self._joined = False
         self._place: Place | None = None
         self._next: Place | None = None
-        self._go_version = 0
         self._void = False
         self._over = False
         self._failure: Exception | None = None
@@ -92,13 +91,12 @@ class GatheringMember:
             while True:
                 if self._failure is not None:
                     raise self._failure
+                if prepared is not None and self._place == prepared:
+                    return prepared  # Whatever has come since: all of them called `gather`, and all are told so.
                 if self._over:
                     raise RendezvousClosed("the group is done, and its rendezvous is closed")
                 if self._next is not None and self._next != prepared:
                     return self._next
-                if prepared is not None and self._next == prepared and self._go_version == prepared.version:
-                    self._place, self._next, self._void = prepared, None, False
-                    return prepared
                 if not self._changed.wait(deadline - monotonic()):
                     raise TimeoutError("the other members of the world did not come in time")
 
@@ -118,8 +116,9 @@ class GatheringMember:
 
     def go(self, version: int) -> None:
         with self._changed:
-            self._go_version = version
-            self._changed.notify_all()
+            if self._next is not None and self._next.version == version:
+                self._place, self._next, self._void = self._next, None, False
+                self._changed.notify_all()
 
     def settled(self, version: int) -> None:
         """That all have moved is known: all of them called `gather`."""

@@ -156,8 +156,13 @@ class Link(WorldLink, EvaluationLink, Protocol):
     def give_back(self, dataset: DatasetName, tasks: Sequence[TaskId], error: str | None) -> None:
         """Return what is left of these tasks; with `error`, their try counts as failed."""
 
-    def report(self, dataset: DatasetName, position: Position, step: int, *, restored: bool = False) -> None:
-        """Say how far a data set in lockstep is, by steps of this job or, if `restored`, by those of an earlier one."""
+    def report(
+        self, dataset: DatasetName, position: Position, step: int, world: int, *, restored: bool = False
+    ) -> None:
+        """Say how far a data set in lockstep is, by steps of this job or, if `restored`, by those of an earlier one.
+
+        `world` is the version of the world in which that is so.
+        """
 
     def flush(self) -> None:
         """Say at once what has not been said yet: the caller is about to wait."""

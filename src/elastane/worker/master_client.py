@@ -53,7 +53,7 @@ class MasterClient:
     A call raises an ElastaneError, with the reason, if the job does not have the component that it needs, or has ended.
     """
 
-    def __init__(self, address: str, token: str, node: str) -> None:
+    def __init__(self, address: str, token: str, node: str, certificate: str | None = None) -> None:
         """Raises RequestRefused if the master does not want this node, MasterUnreachable if it does not answer."""
         # A script may fork (a data loader does): its children leave gRPC alone, so gRPC need not prepare for them.
         os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
@@ -61,7 +61,7 @@ class MasterClient:
 
         self.node = node
         """The name that this client came under."""
-        self._link = Attendant(address, token, NodeName(node))
+        self._link = Attendant(Door(address, token, NodeName(node), certificate))
         self._link.start()
         self._member: GatheringMember | None = None
         self._in_hand: dict[DatasetName, tuple[ShardClient, LeasedShard]] = {}
@@ -72,7 +72,7 @@ class MasterClient:
     def from_env(cls) -> MasterClient:
         """The master that ELASTANE_MASTER names, with the token of ELASTANE_TOKEN or ELASTANE_TOKEN_FILE."""
         door = Door.from_env()
-        return cls(door.address, door.token, door.node)
+        return cls(door.address, door.token, door.node, door.certificate)
 
     def shards(
         self,

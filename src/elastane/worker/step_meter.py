@@ -31,6 +31,8 @@ class StepFigures(NamedTuple):
     memory_bytes: int
     gpu_memory_bytes: int
     fixed_global_batch: bool
+    longest_step_s: float
+    loss: float | None
 
 
 class CountedStream(Protocol):
@@ -48,12 +50,14 @@ class StepMeter:
         self._say = say
         self.fixed_global_batch = False
         """Whether all workers share the samples of a step."""
+        self.read_loss: Callable[[], float | None] = lambda: None
+        """Set by a trainer: the loss of the last batch, without waiting for it."""
         self._process: psutil.Process | None = None
         self._start(0.0)
 
     def _start(self, now: float) -> None:
         self.pull_s = self.push_s = self.sync_s = 0.0
-        self._input_wait_s = 0.0
+        self._input_wait_s = self._longest_step_s = 0.0
         self._steps = self._samples = 0
         self._began = now
         self._cpu_began = time.process_time()
@@ -65,6 +69,7 @@ class StepMeter:
         asked = clock()
         self._start(asked)
         while True:
+            began = asked
             other_waits = self.pull_s + self.push_s + self.sync_s
             try:
                 batch = next(source)
@@ -78,6 +83,7 @@ class StepMeter:
             asked = clock()
             self._steps += 1
             self._samples += samples
+            self._longest_step_s = max(self._longest_step_s, asked - began)
             if asked - self._began >= EVERY_S:
                 self._tell(asked)
 
@@ -97,6 +103,8 @@ class StepMeter:
                 self._process.memory_info().rss,
                 _gpu_memory_bytes(),
                 self.fixed_global_batch,
+                self._longest_step_s,
+                self.read_loss(),
             )
         )
         self._start(now)

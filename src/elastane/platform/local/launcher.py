@@ -41,11 +41,15 @@ class LocalJob:
         warm_start: bool = True,
         address: str = "",
         token: str | None = None,
+        metrics_port: int | None = None,
+        tensorboard: Path | None = None,
     ) -> None:
         self._job = job
         self._events_file = events_file
         self._warm_start = warm_start
         self._listen_at = address
+        self._tensorboard = "" if tensorboard is None else str(tensorboard)
+        self._metrics_at = "" if metrics_port is None else f"127.0.0.1:{metrics_port}"
         self._token = token or secrets.token_urlsafe(32)
 
     async def start(self) -> JobRecord:
@@ -58,6 +62,8 @@ class LocalJob:
             job=self._job.document(),
             started_at=datetime.now(UTC).isoformat(),
             address=self._listen_at,
+            metrics=self._metrics_at,
+            tensorboard=self._tensorboard,
         )
         self.folder.write(record)
         # This process keeps the master's end of the socket, and so what the agent says while there is no master.
@@ -72,11 +78,11 @@ class LocalJob:
                 self.folder.logs / "agent.log",
             )
         agent_side.close()
-        address = await self._start_master()
-        if not address:
+        addresses = await self._start_master()
+        if not addresses:
             await self.close()
             raise PlatformError(f"the master did not start\n{self._last_words()}")
-        record = replace(record, address=address)
+        record = replace(record, address=addresses["address"], metrics=addresses["metrics"])
         self.folder.write(record)
         return record
 
@@ -117,8 +123,8 @@ class LocalJob:
         os.close(self._life_read)
         os.close(self._lock)
 
-    async def _start_master(self) -> str:
-        """Start the master, or another in its place; the answer is its address, or nothing if it did not start."""
+    async def _start_master(self) -> dict[str, str]:
+        """Start the master, or another in its place; the answer are its addresses, or nothing if it did not start."""
         ready_read, ready_write = os.pipe()
         self._master = self._spawn(
             "elastane.master",
@@ -127,7 +133,7 @@ class LocalJob:
             self.folder.logs / "master.log",
         )
         os.close(ready_write)
-        return await self._address(ready_read)
+        return await self._addresses(ready_read)
 
     def _last_words(self) -> str:
         return (self.folder.logs / "master.log").read_text()[-2000:]
@@ -145,7 +151,7 @@ class LocalJob:
                 start_new_session=True,
             )
 
-    async def _address(self, ready: int) -> str:
+    async def _addresses(self, ready: int) -> dict[str, str]:
         reader = asyncio.StreamReader()
         loop = asyncio.get_running_loop()
         transport, _ = await loop.connect_read_pipe(
@@ -157,4 +163,5 @@ class LocalJob:
             line = b""
         finally:
             transport.close()
-        return str(json.loads(line)["address"]) if line else ""
+        found: dict[str, str] = json.loads(line) if line else {}
+        return found

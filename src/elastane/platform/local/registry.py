@@ -1,12 +1,13 @@
 """The per-user folder of local jobs: where a job's address and token are found, and what is left when it has ended.
 
-JOBS/NAME/job.json   address, token and job document, mode 0600
-JOBS/NAME/journal    what a master that comes after another must know
-JOBS/NAME/end.json   how it ended, and its last status
-JOBS/NAME/token      the token alone, for guests of a master that was started for them, mode 0600
-JOBS/NAME/lock       held by the launcher as long as it lives
-JOBS/NAME/logs/      one file a node, and the master's
-JOBS/NAME/versions/  weights that are being evaluated, and the best
+JOBS/NAME/job.json      address, token and job document, mode 0600
+JOBS/NAME/journal       what a master that comes after another must know
+JOBS/NAME/end.json      how it ended, and its last status
+JOBS/NAME/history.json  its speed, size and loss over its life, once it has ended
+JOBS/NAME/token         the token alone, for guests of a master that was started for them, mode 0600
+JOBS/NAME/lock          held by the launcher as long as it lives
+JOBS/NAME/logs/         one file a node, and the master's
+JOBS/NAME/versions/     weights that are being evaluated, and the best
 """
 
 from __future__ import annotations
@@ -34,6 +35,10 @@ class JobRecord:
     job: dict[str, Any]
     started_at: str
     address: str = ""
+    metrics: str = ""
+    """Where the master serves its metrics; empty if nobody wants them."""
+    tensorboard: str = ""
+    """The folder into which it writes scalars; empty if nobody wants them."""
 
 
 def jobs_folder() -> Path:
@@ -109,6 +114,11 @@ class JobFolder:
         except FileNotFoundError:
             return ""
 
+    @property
+    def metrics(self) -> str:
+        """Where the metrics of a running job are served; empty if they are not."""
+        return self.read().metrics if self.started_at and self.launcher_lives() else ""
+
     def read(self) -> JobRecord:
         return JobRecord(**json.loads((self.path / "job.json").read_text()))
 
@@ -125,6 +135,17 @@ class JobFolder:
 
     def write_end(self, end: dict[str, Any]) -> None:
         self._replace("end.json", end)
+
+    def read_history(self) -> dict[str, Any]:
+        """The job's speed, size and loss over its life; empty if it has not ended, or ended without a word."""
+        try:
+            history: dict[str, Any] = json.loads((self.path / "history.json").read_text())
+        except FileNotFoundError:
+            return {}
+        return history
+
+    def write_history(self, history: dict[str, Any]) -> None:
+        self._replace("history.json", history)
 
     def remove(self) -> None:
         shutil.rmtree(self.path, ignore_errors=True)

@@ -10,6 +10,26 @@ class GetStatusRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class GetHistoryRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class HistoryView(_message.Message):
+    __slots__ = ("series",)
+    SERIES_FIELD_NUMBER: _ClassVar[int]
+    series: _containers.RepeatedCompositeFieldContainer[SeriesView]
+    def __init__(self, series: _Optional[_Iterable[_Union[SeriesView, _Mapping]]] = ...) -> None: ...
+
+class SeriesView(_message.Message):
+    __slots__ = ("name", "at", "value")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    at: _containers.RepeatedScalarFieldContainer[float]
+    value: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, name: _Optional[str] = ..., at: _Optional[_Iterable[float]] = ..., value: _Optional[_Iterable[float]] = ...) -> None: ...
+
 class WatchRequest(_message.Message):
     __slots__ = ("status_interval_s",)
     STATUS_INTERVAL_S_FIELD_NUMBER: _ClassVar[int]
@@ -23,6 +43,46 @@ class ScaleRequest(_message.Message):
     workers: int
     servers: int
     def __init__(self, workers: _Optional[int] = ..., servers: _Optional[int] = ...) -> None: ...
+
+class ApplyRequest(_message.Message):
+    __slots__ = ("group", "node", "reason")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    group: _containers.RepeatedCompositeFieldContainer[GroupResource]
+    node: _containers.RepeatedCompositeFieldContainer[NodeResourceChange]
+    reason: str
+    def __init__(self, group: _Optional[_Iterable[_Union[GroupResource, _Mapping]]] = ..., node: _Optional[_Iterable[_Union[NodeResourceChange, _Mapping]]] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class GroupResource(_message.Message):
+    __slots__ = ("role", "count", "cpu", "memory_bytes", "disk_bytes", "gpu")
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    CPU_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    DISK_BYTES_FIELD_NUMBER: _ClassVar[int]
+    GPU_FIELD_NUMBER: _ClassVar[int]
+    role: str
+    count: int
+    cpu: float
+    memory_bytes: int
+    disk_bytes: int
+    gpu: int
+    def __init__(self, role: _Optional[str] = ..., count: _Optional[int] = ..., cpu: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., disk_bytes: _Optional[int] = ..., gpu: _Optional[int] = ...) -> None: ...
+
+class NodeResourceChange(_message.Message):
+    __slots__ = ("node", "cpu", "memory_bytes", "disk_bytes", "gpu")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    CPU_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    DISK_BYTES_FIELD_NUMBER: _ClassVar[int]
+    GPU_FIELD_NUMBER: _ClassVar[int]
+    node: str
+    cpu: float
+    memory_bytes: int
+    disk_bytes: int
+    gpu: int
+    def __init__(self, node: _Optional[str] = ..., cpu: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., disk_bytes: _Optional[int] = ..., gpu: _Optional[int] = ...) -> None: ...
 
 class MigrateRequest(_message.Message):
     __slots__ = ("node", "memory_bytes", "cpu")
@@ -56,8 +116,14 @@ class PredictRequest(_message.Message):
     servers: int
     def __init__(self, workers: _Optional[int] = ..., servers: _Optional[int] = ...) -> None: ...
 
+class PauseAutoscalingRequest(_message.Message):
+    __slots__ = ("paused",)
+    PAUSED_FIELD_NUMBER: _ClassVar[int]
+    paused: bool
+    def __init__(self, paused: _Optional[bool] = ...) -> None: ...
+
 class SizingView(_message.Message):
-    __slots__ = ("job", "stage", "autoscaled", "workers", "servers", "samples_per_s", "window", "line", "curve", "model", "limit", "next", "node")
+    __slots__ = ("job", "stage", "autoscaled", "workers", "servers", "samples_per_s", "window", "line", "curve", "model", "limit", "next", "node", "change")
     JOB_FIELD_NUMBER: _ClassVar[int]
     STAGE_FIELD_NUMBER: _ClassVar[int]
     AUTOSCALED_FIELD_NUMBER: _ClassVar[int]
@@ -71,6 +137,7 @@ class SizingView(_message.Message):
     LIMIT_FIELD_NUMBER: _ClassVar[int]
     NEXT_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
+    CHANGE_FIELD_NUMBER: _ClassVar[int]
     job: str
     stage: str
     autoscaled: bool
@@ -84,7 +151,32 @@ class SizingView(_message.Message):
     limit: str
     next: str
     node: _containers.RepeatedCompositeFieldContainer[NodeUseView]
-    def __init__(self, job: _Optional[str] = ..., stage: _Optional[str] = ..., autoscaled: _Optional[bool] = ..., workers: _Optional[int] = ..., servers: _Optional[int] = ..., samples_per_s: _Optional[float] = ..., window: _Optional[_Iterable[_Union[WindowView, _Mapping]]] = ..., line: _Optional[_Iterable[_Union[SizingLine, _Mapping]]] = ..., curve: _Optional[_Iterable[_Union[SizePoint, _Mapping]]] = ..., model: _Optional[str] = ..., limit: _Optional[str] = ..., next: _Optional[str] = ..., node: _Optional[_Iterable[_Union[NodeUseView, _Mapping]]] = ...) -> None: ...
+    change: _containers.RepeatedCompositeFieldContainer[ChangeView]
+    def __init__(self, job: _Optional[str] = ..., stage: _Optional[str] = ..., autoscaled: _Optional[bool] = ..., workers: _Optional[int] = ..., servers: _Optional[int] = ..., samples_per_s: _Optional[float] = ..., window: _Optional[_Iterable[_Union[WindowView, _Mapping]]] = ..., line: _Optional[_Iterable[_Union[SizingLine, _Mapping]]] = ..., curve: _Optional[_Iterable[_Union[SizePoint, _Mapping]]] = ..., model: _Optional[str] = ..., limit: _Optional[str] = ..., next: _Optional[str] = ..., node: _Optional[_Iterable[_Union[NodeUseView, _Mapping]]] = ..., change: _Optional[_Iterable[_Union[ChangeView, _Mapping]]] = ...) -> None: ...
+
+class ChangeView(_message.Message):
+    __slots__ = ("at_s", "workers_before", "servers_before", "workers", "servers", "predicted", "realised", "cost_s", "rolled_back", "reason")
+    AT_S_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_BEFORE_FIELD_NUMBER: _ClassVar[int]
+    SERVERS_BEFORE_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    SERVERS_FIELD_NUMBER: _ClassVar[int]
+    PREDICTED_FIELD_NUMBER: _ClassVar[int]
+    REALISED_FIELD_NUMBER: _ClassVar[int]
+    COST_S_FIELD_NUMBER: _ClassVar[int]
+    ROLLED_BACK_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    at_s: float
+    workers_before: int
+    servers_before: int
+    workers: int
+    servers: int
+    predicted: float
+    realised: float
+    cost_s: float
+    rolled_back: bool
+    reason: str
+    def __init__(self, at_s: _Optional[float] = ..., workers_before: _Optional[int] = ..., servers_before: _Optional[int] = ..., workers: _Optional[int] = ..., servers: _Optional[int] = ..., predicted: _Optional[float] = ..., realised: _Optional[float] = ..., cost_s: _Optional[float] = ..., rolled_back: _Optional[bool] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class WindowView(_message.Message):
     __slots__ = ("at_s", "workers", "servers", "samples_per_s", "step_s", "input_wait_s", "pull_s", "push_s", "sync_s")
@@ -171,7 +263,7 @@ class EventRecord(_message.Message):
     def __init__(self, json: _Optional[str] = ...) -> None: ...
 
 class JobStatus(_message.Message):
-    __slots__ = ("job", "state", "reason", "elapsed_s", "workers_wanted", "node", "dataset", "samples_per_s", "world_version", "world_size", "steps", "evaluation", "servers")
+    __slots__ = ("job", "state", "reason", "elapsed_s", "workers_wanted", "node", "dataset", "samples_per_s", "world_version", "world_size", "steps", "evaluation", "servers", "loss", "autoscaled", "autoscaling_paused")
     JOB_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
@@ -185,6 +277,9 @@ class JobStatus(_message.Message):
     STEPS_FIELD_NUMBER: _ClassVar[int]
     EVALUATION_FIELD_NUMBER: _ClassVar[int]
     SERVERS_FIELD_NUMBER: _ClassVar[int]
+    LOSS_FIELD_NUMBER: _ClassVar[int]
+    AUTOSCALED_FIELD_NUMBER: _ClassVar[int]
+    AUTOSCALING_PAUSED_FIELD_NUMBER: _ClassVar[int]
     job: str
     state: str
     reason: str
@@ -198,7 +293,10 @@ class JobStatus(_message.Message):
     steps: int
     evaluation: EvaluationView
     servers: ServersView
-    def __init__(self, job: _Optional[str] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., elapsed_s: _Optional[float] = ..., workers_wanted: _Optional[int] = ..., node: _Optional[_Iterable[_Union[NodeView, _Mapping]]] = ..., dataset: _Optional[_Iterable[_Union[DatasetView, _Mapping]]] = ..., samples_per_s: _Optional[float] = ..., world_version: _Optional[int] = ..., world_size: _Optional[int] = ..., steps: _Optional[int] = ..., evaluation: _Optional[_Union[EvaluationView, _Mapping]] = ..., servers: _Optional[_Union[ServersView, _Mapping]] = ...) -> None: ...
+    loss: float
+    autoscaled: bool
+    autoscaling_paused: bool
+    def __init__(self, job: _Optional[str] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., elapsed_s: _Optional[float] = ..., workers_wanted: _Optional[int] = ..., node: _Optional[_Iterable[_Union[NodeView, _Mapping]]] = ..., dataset: _Optional[_Iterable[_Union[DatasetView, _Mapping]]] = ..., samples_per_s: _Optional[float] = ..., world_version: _Optional[int] = ..., world_size: _Optional[int] = ..., steps: _Optional[int] = ..., evaluation: _Optional[_Union[EvaluationView, _Mapping]] = ..., servers: _Optional[_Union[ServersView, _Mapping]] = ..., loss: _Optional[float] = ..., autoscaled: _Optional[bool] = ..., autoscaling_paused: _Optional[bool] = ...) -> None: ...
 
 class ServersView(_message.Message):
     __slots__ = ("wanted", "version", "settled", "buckets", "moving", "server", "table", "checkpoint")
@@ -278,7 +376,7 @@ class VersionResult(_message.Message):
     def __init__(self, step: _Optional[int] = ..., metrics: _Optional[_Mapping[str, float]] = ...) -> None: ...
 
 class NodeView(_message.Message):
-    __slots__ = ("name", "type", "id", "slot", "status", "pid", "restarts", "attending", "leaving", "exit_reason", "committed_samples", "rank")
+    __slots__ = ("name", "type", "id", "slot", "status", "pid", "restarts", "attending", "leaving", "exit_reason", "committed_samples", "rank", "cpu", "memory_bytes", "cpu_limit", "memory_limit_bytes")
     NAME_FIELD_NUMBER: _ClassVar[int]
     TYPE_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
@@ -291,6 +389,10 @@ class NodeView(_message.Message):
     EXIT_REASON_FIELD_NUMBER: _ClassVar[int]
     COMMITTED_SAMPLES_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
+    CPU_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    CPU_LIMIT_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_LIMIT_BYTES_FIELD_NUMBER: _ClassVar[int]
     name: str
     type: str
     id: int
@@ -303,10 +405,14 @@ class NodeView(_message.Message):
     exit_reason: str
     committed_samples: int
     rank: int
-    def __init__(self, name: _Optional[str] = ..., type: _Optional[str] = ..., id: _Optional[int] = ..., slot: _Optional[int] = ..., status: _Optional[str] = ..., pid: _Optional[int] = ..., restarts: _Optional[int] = ..., attending: _Optional[bool] = ..., leaving: _Optional[bool] = ..., exit_reason: _Optional[str] = ..., committed_samples: _Optional[int] = ..., rank: _Optional[int] = ...) -> None: ...
+    cpu: float
+    memory_bytes: int
+    cpu_limit: float
+    memory_limit_bytes: int
+    def __init__(self, name: _Optional[str] = ..., type: _Optional[str] = ..., id: _Optional[int] = ..., slot: _Optional[int] = ..., status: _Optional[str] = ..., pid: _Optional[int] = ..., restarts: _Optional[int] = ..., attending: _Optional[bool] = ..., leaving: _Optional[bool] = ..., exit_reason: _Optional[str] = ..., committed_samples: _Optional[int] = ..., rank: _Optional[int] = ..., cpu: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., cpu_limit: _Optional[float] = ..., memory_limit_bytes: _Optional[int] = ...) -> None: ...
 
 class DatasetView(_message.Message):
-    __slots__ = ("name", "endless", "epoch_size", "epochs", "epoch", "epoch_committed", "committed", "leased_shards", "finished")
+    __slots__ = ("name", "endless", "epoch_size", "epochs", "epoch", "epoch_committed", "committed", "leased_shards", "finished", "retried_shards")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ENDLESS_FIELD_NUMBER: _ClassVar[int]
     EPOCH_SIZE_FIELD_NUMBER: _ClassVar[int]
@@ -316,6 +422,7 @@ class DatasetView(_message.Message):
     COMMITTED_FIELD_NUMBER: _ClassVar[int]
     LEASED_SHARDS_FIELD_NUMBER: _ClassVar[int]
     FINISHED_FIELD_NUMBER: _ClassVar[int]
+    RETRIED_SHARDS_FIELD_NUMBER: _ClassVar[int]
     name: str
     endless: bool
     epoch_size: int
@@ -325,4 +432,5 @@ class DatasetView(_message.Message):
     committed: int
     leased_shards: int
     finished: bool
-    def __init__(self, name: _Optional[str] = ..., endless: _Optional[bool] = ..., epoch_size: _Optional[int] = ..., epochs: _Optional[int] = ..., epoch: _Optional[int] = ..., epoch_committed: _Optional[int] = ..., committed: _Optional[int] = ..., leased_shards: _Optional[int] = ..., finished: _Optional[bool] = ...) -> None: ...
+    retried_shards: int
+    def __init__(self, name: _Optional[str] = ..., endless: _Optional[bool] = ..., epoch_size: _Optional[int] = ..., epochs: _Optional[int] = ..., epoch: _Optional[int] = ..., epoch_committed: _Optional[int] = ..., committed: _Optional[int] = ..., leased_shards: _Optional[int] = ..., finished: _Optional[bool] = ..., retried_shards: _Optional[int] = ...) -> None: ...

@@ -124,7 +124,7 @@ class Endless(_message.Message):
     def __init__(self) -> None: ...
 
 class StepFigures(_message.Message):
-    __slots__ = ("span_s", "steps", "samples", "input_wait_s", "pull_s", "push_s", "sync_s", "cpu_s", "memory_bytes", "gpu_memory_bytes", "fixed_global_batch")
+    __slots__ = ("span_s", "steps", "samples", "input_wait_s", "pull_s", "push_s", "sync_s", "cpu_s", "memory_bytes", "gpu_memory_bytes", "fixed_global_batch", "longest_step_s", "loss")
     SPAN_S_FIELD_NUMBER: _ClassVar[int]
     STEPS_FIELD_NUMBER: _ClassVar[int]
     SAMPLES_FIELD_NUMBER: _ClassVar[int]
@@ -136,6 +136,8 @@ class StepFigures(_message.Message):
     MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     GPU_MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     FIXED_GLOBAL_BATCH_FIELD_NUMBER: _ClassVar[int]
+    LONGEST_STEP_S_FIELD_NUMBER: _ClassVar[int]
+    LOSS_FIELD_NUMBER: _ClassVar[int]
     span_s: float
     steps: int
     samples: int
@@ -147,7 +149,9 @@ class StepFigures(_message.Message):
     memory_bytes: int
     gpu_memory_bytes: int
     fixed_global_batch: bool
-    def __init__(self, span_s: _Optional[float] = ..., steps: _Optional[int] = ..., samples: _Optional[int] = ..., input_wait_s: _Optional[float] = ..., pull_s: _Optional[float] = ..., push_s: _Optional[float] = ..., sync_s: _Optional[float] = ..., cpu_s: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., gpu_memory_bytes: _Optional[int] = ..., fixed_global_batch: _Optional[bool] = ...) -> None: ...
+    longest_step_s: float
+    loss: float
+    def __init__(self, span_s: _Optional[float] = ..., steps: _Optional[int] = ..., samples: _Optional[int] = ..., input_wait_s: _Optional[float] = ..., pull_s: _Optional[float] = ..., push_s: _Optional[float] = ..., sync_s: _Optional[float] = ..., cpu_s: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., gpu_memory_bytes: _Optional[int] = ..., fixed_global_batch: _Optional[bool] = ..., longest_step_s: _Optional[float] = ..., loss: _Optional[float] = ...) -> None: ...
 
 class LeaseRequest(_message.Message):
     __slots__ = ("dataset", "count")
@@ -254,18 +258,20 @@ class StoreGet(_message.Message):
     def __init__(self, version: _Optional[int] = ..., key: _Optional[str] = ...) -> None: ...
 
 class DataPosition(_message.Message):
-    __slots__ = ("dataset", "start", "left", "step", "restored")
+    __slots__ = ("dataset", "start", "left", "step", "restored", "world")
     DATASET_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
     LEFT_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
     RESTORED_FIELD_NUMBER: _ClassVar[int]
+    WORLD_FIELD_NUMBER: _ClassVar[int]
     dataset: str
     start: int
     left: _containers.RepeatedCompositeFieldContainer[Span]
     step: int
     restored: bool
-    def __init__(self, dataset: _Optional[str] = ..., start: _Optional[int] = ..., left: _Optional[_Iterable[_Union[Span, _Mapping]]] = ..., step: _Optional[int] = ..., restored: _Optional[bool] = ...) -> None: ...
+    world: int
+    def __init__(self, dataset: _Optional[str] = ..., start: _Optional[int] = ..., left: _Optional[_Iterable[_Union[Span, _Mapping]]] = ..., step: _Optional[int] = ..., restored: _Optional[bool] = ..., world: _Optional[int] = ...) -> None: ...
 
 class Span(_message.Message):
     __slots__ = ("start", "end")
