@@ -103,6 +103,10 @@ class Worlds:
             self._link.give_notice()
 
     def next_world(self, place: Place, *, recover: bool, over: bool) -> None:
+        if self.left:
+            # A master that came after another, and lost the last that it heard, may not know: it is told again.
+            self._link.give_notice()
+            return
         with self._changed:
             known = [one.place.version for one in (self.current, self._coming) if one is not None]
             if not self._outside and place.version <= max(known, default=0):
@@ -222,6 +226,7 @@ class Worlds:
             for group in (*self._retired, self.current):
                 if group is not None:
                     group.abort()
+            self._changed.notify_all()
 
     def join_threads(self) -> None:
         """After all is closed: gloo must not call Python any more when Python ends."""

@@ -42,6 +42,10 @@ LISTEN_EVERY_S = 0.02
 """How often the training thread's words are taken over. It does not wake this thread for each: that would make it wait
 for the interpreter's lock, right when its next batch is due."""
 
+FIRST_PAUSE_S = 0.1
+MOST_PAUSE_S = 5.0
+"""Between two tries to find the master again."""
+
 ANSWER_TIMEOUT_S = 60.0
 GOODBYE_TIMEOUT_S = 10.0
 
@@ -86,7 +90,8 @@ class Attendant:
         self._datasets: dict[DatasetName, tuple[DatasetSpec, TaskSink]] = {}
         self._defining: dict[DatasetName, tuple[DatasetSpec, TaskSink, concurrent.futures.Future[None]]] = {}
         self._failure: Exception | None = None
-        self._pauses = _pauses()
+        self._heartbeat_interval_s = MOST_PAUSE_S
+        self._pauses = self._new_pauses()
         self._goodbye: pb.NodeMessage | None = None
         self._follower: WorldFollower | None = None
         self._join = pb.NodeMessage(join_world=pb.JoinWorld())
@@ -148,10 +153,10 @@ class Attendant:
 
     def store_get(self, version: int, key: str, timeout_s: float) -> bytes:
         answer: concurrent.futures.Future[bytes] = concurrent.futures.Future()
+        # What an earlier stream did not answer will not come; who waited for it gives up by itself.
+        self._wanted[version, key] = answer
 
         def on_loop() -> None:
-            # What an earlier stream did not answer will not come; who waited for it gives up by itself.
-            self._wanted[version, key] = answer
             self._tell(pb.NodeMessage(store_get=pb.StoreGet(version=version, key=key)))
 
         if not self._on_loop(on_loop):
@@ -233,7 +238,7 @@ class Attendant:
         except Exception:  # noqa: BLE001  # the stream is gone; why has been said elsewhere
             _log.warning("the master at %s did not hear this worker's goodbye", self._door.address)
         self._thread.join(GOODBYE_TIMEOUT_S)
-        for answer in self._wanted.values():
+        for answer in list(self._wanted.values()):
             answer.cancel()  # A thread that builds a world may wait for it.
 
     def _on_loop(self, work: Callable[[], None]) -> bool:
@@ -315,17 +320,24 @@ class Attendant:
         finally:
             await channel.close()
 
+    def _new_pauses(self) -> Iterator[float]:
+        """A master that comes after another gives up whom it does not hear: no pause is longer than a heartbeat's."""
+        most_s = min(MOST_PAUSE_S, self._heartbeat_interval_s)
+        return delays(min(FIRST_PAUSE_S, most_s), most_s, random.Random())  # noqa: S311  # jitter, not a secret
+
     async def _one_stream(self, stream: Any) -> None:
         resumes = self._welcomed.done()
         hello = pb.Hello(protocol=wire.PROTOCOL, node=self._door.node, resumes=resumes)
         await stream.write(pb.NodeMessage(hello=hello))
         welcome = await _read(stream)
         if welcome is not None and welcome.WhichOneof("body") == "give_journal":
+            self._pauses = self._new_pauses()  # A master is there, and will soon be more than a question.
             for part in self._journal.parts():
                 await stream.write(part)
         if welcome is None or welcome.WhichOneof("body") != "welcome":
             return
-        self._pauses = _pauses()
+        self._heartbeat_interval_s = welcome.welcome.heartbeat_interval_s
+        self._pauses = self._new_pauses()
         self._check_replicas = welcome.welcome.check_replicas
         self._is_evaluator = welcome.welcome.evaluator
         self._has_evaluators = welcome.welcome.has_evaluators
@@ -471,10 +483,6 @@ class Attendant:
             self._evaluation[1].failed(error)
         self.servers.failed(error)
         self.closures.failed()
-
-
-def _pauses() -> Iterator[float]:
-    return delays(0.1, 5.0, random.Random())  # noqa: S311  # jitter, not a secret
 
 
 async def _read(stream: Any) -> pb.MasterMessage | None:
