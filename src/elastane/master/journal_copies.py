@@ -21,6 +21,8 @@ PART_BYTES = 4 << 20
 PATIENCE_S = 15.0
 """How long nodes that live may take to come with what they kept."""
 
+FAREWELL_S = 0.5
+
 
 class JournalCopies:
     """Has `count` of the nodes that attend keep the journal."""
@@ -96,7 +98,7 @@ async def find_journal(
     except TimeoutError:
         pass  # Those who did not come may be gone.
     finally:
-        await server.stop(0)
+        await server.stop(FAREWELL_S)
     if not search.best:
         raise JournalLost("the master died, its journal is gone, and none of the nodes that live keeps a copy")
     return search.best
@@ -121,6 +123,8 @@ class _Search:
         self._awaited.discard(NodeName(hello.node))
         if not self._awaited:
             self.all_answered.set()
+        # Until then a node that was asked has nothing to come again for.
+        await self.all_answered.wait()
 
     def _compare(self, found: bytes) -> None:
         try:

@@ -33,8 +33,11 @@ def deploy_files() -> dict[str, str]:
     manifests = as_yaml(operator_manifests("{{ toJson .Release.Namespace }}", chosen))
     # JSON is YAML too, so what Helm puts in needs no quotes and may be of any type.
     templates = re.sub(r"'(\{\{ [^']* \}\})'", r"\1", manifests)
+    crds = {f"crds/{name}": as_yaml([definition]) for name, definition in custom_resource_definitions().items()}
     return {
-        **{f"crds/{name}": as_yaml([definition]) for name, definition in custom_resource_definitions().items()},
+        **crds,
+        # Helm wants them in the chart.
+        **{f"helm/elastane/{path}": text for path, text in crds.items()},
         "helm/elastane/Chart.yaml": as_yaml([_CHART]),
         "helm/elastane/values.yaml": as_yaml([dict(VALUES)]),
         "helm/elastane/templates/operator.yaml": templates,

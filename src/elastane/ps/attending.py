@@ -14,7 +14,7 @@ import os
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -49,6 +49,8 @@ from elastane.worker.door import Door, data_token
 
 LOAD_EVERY_S = 1.0
 GOODBYE_TIMEOUT_S = 5.0
+MOST_PAUSE_S = 2.0
+"""Between two tries to find the master again."""
 
 _FINAL = frozenset(
     {grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.INVALID_ARGUMENT}
@@ -67,6 +69,7 @@ class ServerAttendant:
         self._server: ParameterServer | None = None
         self._id = ServerId(0)
         self._n_buckets = 0
+        self._heartbeat_interval_s = MOST_PAUSE_S
         self._loop = asyncio.get_running_loop()
         self._outbox: asyncio.Queue[pb.NodeMessage] = asyncio.Queue()
         self._changes: dict[int, Entry] = {}
@@ -99,7 +102,7 @@ class ServerAttendant:
     async def run(self) -> None:
         """Attend until told to leave, or until the master wants no more of this server. Raises RequestRefused."""
         channel = MasterChannel(self._door.address, self._door.token, self._door.certificate)
-        pauses = _pauses()
+        pauses = _pauses(MOST_PAUSE_S)
         first = True
         # Compiling may take longer than a node may be silent.
         self._compiles = True
@@ -110,7 +113,8 @@ class ServerAttendant:
                 stream = channel.open_stream(_SERVICE, "Attend")
                 with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
                     if await self._one_stream(stream, resumes=not first):
-                        pauses, first = _pauses(), False
+                        # A master that comes after another gives up whom it does not hear.
+                        pauses, first = _pauses(min(MOST_PAUSE_S, self._heartbeat_interval_s)), False
                 if self._leaving.is_set():
                     break
                 code = await stream.code()
@@ -136,6 +140,7 @@ class ServerAttendant:
         if welcome is None or welcome.WhichOneof("body") != "welcome":
             return False
         self._outbox = asyncio.Queue()
+        self._heartbeat_interval_s = welcome.welcome.heartbeat_interval_s
         server = await self._serve(welcome.welcome)
         self._say(pb.NodeMessage(server_holds=pb.ServerHolds(owner_map=server.owned().to_bytes())))
         for peer, reason in self._lost_links.items():
@@ -391,8 +396,8 @@ def _forget(server: ParameterServer, clients: list[int]) -> None:
         server.remove_client(client)
 
 
-def _pauses() -> Any:
-    return delays(0.05, 2.0, random.Random())  # noqa: S311  # jitter, not a secret
+def _pauses(most_s: float) -> Iterator[float]:
+    return delays(min(0.05, most_s), most_s, random.Random())  # noqa: S311  # jitter, not a secret
 
 
 async def _read(stream: Any) -> pb.MasterMessage | None:

@@ -331,7 +331,6 @@ class Attendant:
         await stream.write(pb.NodeMessage(hello=hello))
         welcome = await _read(stream)
         if welcome is not None and welcome.WhichOneof("body") == "give_journal":
-            self._pauses = self._new_pauses()  # A master is there, and will soon be more than a question.
             for part in self._journal.parts():
                 await stream.write(part)
         if welcome is None or welcome.WhichOneof("body") != "welcome":
