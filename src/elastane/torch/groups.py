@@ -6,7 +6,9 @@ whoever waits in a collective of it, here or elsewhere, gets an error at once in
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import ctypes
 import json
 import os
 import socket
@@ -32,8 +34,8 @@ COLLECTIVE_TIMEOUT = timedelta(days=7)
 LOOK_UP_EVERY = timedelta(seconds=0.2)
 """gloo may miss that a connection closed just when it began to wait on it; whoever waits looks up now and then."""
 
-_unfinished: list[Any] = []
-"""Groups with a collective that never ends: to destroy one would wait for it."""
+_under_way: dict[Work, Any] = {}
+"""Collectives that were begun and have not ended, with their groups: to destroy such a group would wait for them."""
 
 MOST_EXCHANGED_BYTES = 16 << 20
 
@@ -92,11 +94,10 @@ class Group:
         """Begin to sum a tensor over all members, in place; `finish` waits for it."""
         group = self._device_group if self._device_group is not None and tensor.is_cuda else self._gloo
         try:
-            work: Work = group.allreduce([tensor])
+            return _begun(group, group.allreduce([tensor]))
         except RuntimeError as error:
             self.abort()
             raise WorldBroken(str(error)) from error
-        return work
 
     def finish(self, work: Work) -> None:
         """Wait for a collective."""
@@ -106,10 +107,9 @@ class Group:
             except RuntimeError as error:
                 if not work.is_completed() and not self._aborted:
                     continue  # It only takes long.
-                if not work.is_completed():
-                    _unfinished.append(self._gloo)
                 self.abort()  # Others may wait for this worker, and not for the one that is gone.
                 raise WorldBroken(str(error)) from error
+            _under_way.pop(work, None)
             return
 
     def send(self, buffers: Iterable[Any], rank: int) -> None:
@@ -162,16 +162,34 @@ class Group:
 
     def _start(self, begin: Any) -> Work:
         try:
-            work: Work = begin()
+            return _begun(self._gloo, begin())
         except RuntimeError as error:
             raise WorldBroken(str(error)) from error
-        return work
+
+
+def _begun(group: Any, work: Work) -> Work:
+    _under_way[work] = group
+    return work
+
+
+def _forget_ended() -> None:
+    """Those of broken groups, for which nobody waits any more."""
+    for work in list(_under_way):
+        if work.is_completed():
+            _under_way.pop(work, None)
+
+
+@atexit.register
+def _outlive_python() -> None:
+    """Were gloo's thread the last to let go of a collective, it would ask Python to, which kills it if Python ends."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(_under_way))
 
 
 def build(link: WorldLink, place: Place, device: torch.device, backend: str) -> Group:
     """Connect to all members of a world; each of them must do the same. Raises WorldBroken."""
     if place.size == 1:
         return Group(place)
+    _forget_ended()
     store = LinkStore(link, place.version)
     with contextlib.ExitStack() as undo:
         try:
