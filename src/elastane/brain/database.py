@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+import sqlite3
+import time
 from pathlib import Path
 
 from alembic import command
@@ -12,10 +15,13 @@ from sqlalchemy import Connection, event
 from sqlalchemy.engine import URL, Engine, make_url
 from sqlalchemy.exc import ArgumentError
 
+from elastane.core.backoff import delays
 from elastane.model.errors import DatabaseUnavailable, InvalidInput
 
 _MIGRATION_LOCK = 0x656C6173
 """The key of PostgreSQL's advisory lock: two Brains that start at once do not both migrate."""
+
+WAL_PATIENCE_S = 5.0
 
 
 def engine_url(database: str) -> URL:
@@ -53,7 +59,7 @@ def begin_as_told(engine: Engine) -> None:
         connection.isolation_level = None  # type: ignore[attr-defined]
         cursor = connection.cursor()  # type: ignore[attr-defined]
         # Readers go on while somebody writes; and a commit is on the disk before it is acknowledged.
-        cursor.execute("PRAGMA journal_mode=WAL")
+        _use_wal(cursor)
         cursor.execute("PRAGMA synchronous=FULL")
         cursor.execute("PRAGMA foreign_keys=ON")
         cursor.close()
@@ -63,6 +69,20 @@ def begin_as_told(engine: Engine) -> None:
         # A transaction that reads first and then writes may find that it cannot; one that begins as a writer waits.
         writes = connection.get_execution_options().get("writes", False)
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def _use_wal(cursor: sqlite3.Cursor) -> None:
+    """When two Brains make a file's first connection at once, SQLite lets neither wait for the other: we do."""
+    give_up_at = time.monotonic() + WAL_PATIENCE_S
+    for pause_s in delays(0.01, 0.5, random.Random()):  # noqa: S311  # jitter, not a secret
+        try:
+            cursor.execute("PRAGMA journal_mode=WAL")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > give_up_at:
+                raise
+            time.sleep(pause_s)
+        else:
+            return
 
 
 def migrate(engine: Engine, revision: str = "head") -> None:
